@@ -100,6 +100,18 @@ def disagreements(before: Entries, entries: Entries) -> list[tuple[str, list[str
     return found
 
 
+def clashes(entries: Entries, logged: set[str]) -> list[tuple[str, str, str]]:
+    """The metrics that are logged under the key of another one's further reduction: metric, reduction, other's name.
+
+    The metric has the key, and the reduction is in no row.
+    """
+    found = []
+    for name, entry in entries.items():
+        if name in logged:
+            found += [(name, more, f"{name}/{more}") for more in entry.get("reduce", ())[1:]]
+    return [one for one in found if one[2] in logged]
+
+
 def misspelt(defined: Iterable[str], logged: set[str]) -> list[tuple[str, str]]:
     """The names that are defined but not logged, each with a name that is logged, not defined, and nearly the same.
 

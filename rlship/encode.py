@@ -98,6 +98,7 @@ class Encoder:
     """Makes metrics records. Calls `unusable(name, value, why)` for each value that is left out.
 
     `several` gets all values that one call leaves out. It may report some of them together, and returns the others.
+    `renamed(key)` gets each name that is no text.
     """
 
     def __init__(
@@ -105,8 +106,10 @@ class Encoder:
         unusable: Callable[[str, Any, str], None],
         limit: int = MAX_LINE_BYTES,
         several: Callable[[list[LeftOut]], list[LeftOut]] = lambda left_out: left_out,
+        renamed: Callable[[Any], None] = lambda key: None,
     ) -> None:
         self._unusable = unusable
+        self._renamed = renamed
         self._several = several
         self._limit, self._surely_short = limit, limit >> 2  # in bytes, and in characters of up to four bytes
         self._templates: dict[tuple[Any, ...], _Template] = {}
@@ -227,6 +230,8 @@ class Encoder:
         for key, value in metrics.items():
             name = prefix + (key if type(key) is str else str(key))
             try:
+                if key is None or not (prefix or isinstance(key, str)):  # a dict of numbers inside is a family
+                    self._renamed(key)
                 if not isinstance(value, dict):
                     encoded: str | Observations = observed(plain(value), weight)
                 elif "n" in value and SUMMARY.issuperset(value):

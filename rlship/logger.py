@@ -201,6 +201,8 @@ class Logger:
     def _record(self, stream: Stream, key: Any, value: Any, reduce: Any, weight: Any) -> None:
         """Add any observations of one metric at the implicit step."""
         name = key if type(key) is str else str(key)
+        if not isinstance(key, str):
+            stream.misuse.renamed(key)
         wrong = why_not_a_name(name)
         if reduce is not None and wrong is None:
             stream.declared.ask(name, reduce)
@@ -494,6 +496,8 @@ class Logger:
         found = self._own_step(step, "rollback")
         if found is None:
             return
+        known = [step for step in (self.steps.logged, self.steps.outside()) if step is not None]
+        self.stream.misuse.forward(found, max(known, default=-1))
         self.stream.rollback(found)
         self.steps.put(found)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from .definitions import disagreements, misspelt
-from .values import ALLOWED
+from .definitions import clashes, disagreements, misspelt
+from .values import ALLOWED, READING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,14 +61,27 @@ class Misuse:
         self.dropped_values += 1
         # The first words of a reason: what follows them is of the value, which may be another one each time.
         kind = " ".join(why.lstrip("0123456789 ").split()[:2]) if why else _type_name(value)
+        # Other reasons are of a name, a weight or a size, and say themselves what is allowed.
+        by_value = not why or why.startswith(READING)
         if not why:
             why = f"has a value of type {_type_name(value)} that is no metric; it is left out"
         else:
             why = f"is left out: {why}"
-        message = f"{name[:200]!r} {why}. Allowed: {ALLOWED}"
-        if isinstance(value, str):
+        message = f"{name[:200]!r} {why}"
+        if by_value:
+            message += f". Allowed: {ALLOWED}"
+        if by_value and isinstance(value, str):
             message += ". float() makes a number of a text; event() and sample() take texts as they are"
         self.tell("value", f"value {name[:200]} {kind}", message)
+
+    def renamed(self, key: Any) -> None:
+        """Report a name that is no text: it is written as one."""
+        self.tell(
+            "name",
+            f"name of type {_type_name(key)}",
+            f"the name {key!r:.40} is of type {_type_name(key)}, and is written as {str(key)[:40]!r}: names of metrics "
+            f"are texts",
+        )
 
     def several(self, left_out: list[LeftOut]) -> list[LeftOut]:
         """Report all values that are no metrics together, if one call has so many that it is not a call of metrics.
@@ -106,6 +119,17 @@ class Misuse:
         for name in entries:
             self._places.setdefault(name, here)
 
+    def clash(self, entries: Entries, logged: set[str]) -> None:
+        """Report metrics that are logged under the key of a reduction that the job asks for."""
+        for name, reduction, other in clashes(entries, logged):
+            self.tell(
+                "define",
+                f"clash {other[:200]}",
+                f"the {reduction} of {name[:200]!r}, which {self._places.get(name, 'a define')} asks for, would have the "
+                f"key of the metric {other[:200]!r}, which is logged too: rows have the metric, and lack the "
+                f"{reduction}. Give one of the two another name",
+            )
+
     def undefined(self, entries: Entries, logged: set[str]) -> None:
         """Report names of `define` that are probably misspelt."""
         for name, twin in misspelt(entries, logged):
@@ -133,6 +157,17 @@ class Misuse:
             f"{call}({step}) goes back behind {after}: call rollback({step}) first if the job resumed from an older "
             f"checkpoint; to add to an earlier step, use log(…, step={step}) or `with step({step})`",
         )
+
+    def forward(self, step: int, newest: int) -> None:
+        """Report a rollback to a step that the process has not come to."""
+        if 0 <= newest < step - 1:  # the checkpoint of step n may be the one from which step n + 1 begins
+            self.tell(
+                "rollback",
+                "forward",
+                f"rollback({step}) goes forward: the step of this process is {newest}. It is carried out. A "
+                f"rollback names the step of the checkpoint that the job went back to; to go on at a later step, call "
+                f"set_step({step})",
+            )
 
     def after_barrier(self, call: str, step: int) -> None:
         """Report a call for `step` that comes right after its barrier, before any `log` of the next step."""

@@ -219,8 +219,11 @@ def _init(
         given = tuple(before if own is None else own for own, before in zip(given, inherited.given))
     replica, rank, world, attempt = given
 
+    told: list[str] = []
+
     def warn(message: str) -> None:
         _notices.once(message, f"{name[:MAX_NAME]}: {message}")
+        told.append(message)
 
     identity = detect(name, replica, rank, world, attempt, warn=warn)
     if inherited is not None and family.identity_of(folder, identity) == inherited.checksum:
@@ -244,6 +247,9 @@ def _init(
     if logger.start() and identity.rank == 0 and identity.replica == "0":
         _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")
     _sample(logger, os.environ.get("RLSHIP_SYSTEM_METRICS") if system_metrics is None else system_metrics, warn)
+    if logger.begun:
+        for message in told:
+            logger.stream.report("init", message)
     return logger
 
 
@@ -291,8 +297,9 @@ def _sample(logger: Logger, asked: object, warn: Callable[[str], object]) -> Non
 def _report_difference(known: Logger, asked: Mapping[str, Any]) -> None:
     other = [f"{what}={value!r}" for what, value in asked.items() if value is not None]
     if any(value is not None and str(value) != str(getattr(known, what)) for what, value in asked.items()):
-        _notices.once(
-            f"again {known.folder} {known.actor}",
+        known.report(
+            "init",
+            "again",
             f"init({known.actor!r}) with {', '.join(other)} changes nothing: this process writes there already, as "
             f"replica={known.replica!r}, rank={known.rank}, world={known.world}, attempt={known.attempt}. Close that "
             f"Logger first, or use another process for another rank",

@@ -66,7 +66,7 @@ class Stream:
         self.buffer = Buffer(setup.clock, setup.buffer_bytes)
         self.misuse = Misuse(self.notices, self.report, self.buffer.refuse)
         self.faults = Faults(self.notices, self.report)
-        self.encoder = Encoder(self.misuse.unusable, several=self.misuse.several)
+        self.encoder = Encoder(self.misuse.unusable, several=self.misuse.several, renamed=self.misuse.renamed)
         self.gathering = Gathering(self.buffer, self.encoder, self.misuse, setup.clock, self.faults.failed)
         self.ended_spans = self.gathering.spans.waiting
         self.declared = Declared(declared or {}, self.gathering, self.misuse, self.control)
@@ -146,6 +146,7 @@ class Stream:
         self.deferred.settle()
         self.collect()
         self.compare_names()
+        self.compare_keys()
         self.report_dropped(self.samples.settle(None))
         self.control(records.close_line(self._setup.clock(), error))
         done = self._flusher.close(max(0.0, deadline - time.monotonic()))
@@ -238,6 +239,12 @@ class Stream:
             logged = self.encoder.names | self.buffer.noted_names() | self.gathering.spans.metrics()
             self.misuse.undefined(self.declared.entries, logged)
 
+    def compare_keys(self) -> None:
+        """Report metrics that share a key with a reduction of another one. A process without a `define` has none."""
+        entries = self.declared.entries
+        if entries:
+            self.misuse.clash(entries, self.encoder.names | self.buffer.noted_names())
+
     def _measured(self, line: str) -> None:
         with self.lock:
             if self.parts.parent is None and not self.closed:  # a child is on the host of its parent
@@ -274,6 +281,7 @@ class _Rounds:
             if stream.declared.finds_facts:
                 self._find_facts()
             self._relearnt += 1
+            stream.compare_keys()
             if self._relearnt == _COMPARED_AT:
                 stream.compare_names()
         return soon

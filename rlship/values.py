@@ -21,6 +21,9 @@ ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a 
 MAX_ELEMENTS = 1 << 18
 
 
+READING = "reading its value raised"
+
+
 class UnusableError(ValueError):
     """A value that cannot be a metric; the text gives the reason, or is empty for a wrong type."""
 
@@ -31,7 +34,7 @@ def why_unusable(error: Exception) -> str:
         return str(error)
     if isinstance(error, RecursionError) or raised_by_signal(error):
         raise error
-    return f"reading its value raised {type(error).__name__}"
+    return f"{READING} {type(error).__name__}"
 
 
 def scalar(value: Any) -> Scalar:

@@ -137,6 +137,13 @@ def test_wrong_uses_are_noted(sim: Simulation) -> None:
         sim.restart()
 
 
+@pytest.mark.parametrize("error", ["barrier: step='x' is not a step", "barrier(1) goes back behind barrier(2)"])
+def test_a_wrong_use_names_its_call_once(sim: Simulation, error: str) -> None:
+    """A message that begins with the call is shown as it is."""
+    sim.write("a.jsonl", file(event("rlship_error", attrs={"where": "barrier", "error": error})))
+    assert status(sim).misuse == {error: 1}
+
+
 def test_only_so_many_wrong_uses_are_kept_by_their_text(sim: Simulation) -> None:
     """A job that makes another mistake at each step does not fill the store, and the count leaves out no mistake."""
     wrong = [event("rlship_error", attrs={"where": "log", "error": f"bad {i}"}) for i in range(30)]

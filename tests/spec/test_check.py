@@ -227,3 +227,13 @@ def test_one_file_that_cannot_be_read_keeps_no_other_from_being_checked(tmp_path
     done = CliRunner().invoke(rlship, ["check", str(folder.parent)])
     assert done.exit_code == 1
     assert done.stdout.endswith("1 file, 3 lines: 0 errors, 4 warnings; 1 could not be checked\n")
+
+
+@pytest.mark.parametrize("defined_first", [True, False])
+def test_a_metric_under_the_key_of_a_reduction(tmp_path: Path, defined_first: bool) -> None:
+    """It is found once, whether the define stands before or behind the metric; other metrics below one are not."""
+    define = b'{"kind":"define","m":{"t":{"reduce":["mean","max"]},"u":{"reduce":"mean"}}}'
+    log = b'{%b,"step":1,"m":{"t":5,"t/max":-9,"t/min":1,"u/max":2}}' % T
+    (found,) = of(tmp_path, *((define, log, log) if defined_first else (log, define, log)))
+    assert (found["level"], found["what"], found["line"]) == ("warning", "shared key", 3)
+    assert found["why"] == '"t/max" is a metric and the key of the max of "t": rows have the metric alone'

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlship
 import rlship.logger
 from rlship import Reduce
 from tests.writer.reading import answers, logger_at, metrics, records, soon
@@ -391,3 +392,103 @@ def test_a_misspelt_definition_is_reported_while_the_job_runs(tmp_path: Path, mo
     soon(tmp_path, lambda found: any(record.get("name") == "rlship_error" for record in found))
     logger.close()
     assert len(answers(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("defined_first", [True, False])
+def test_a_metric_under_the_key_of_a_reduction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], defined_first: bool
+) -> None:
+    """The clash is reported once, with what the rows lack; a further reduction without such a metric is silent."""
+    logger = logger_at(tmp_path)
+    for part in range(2):
+        if defined_first == (part == 0):
+            logger.define({"t": ["mean", "max"], "u": ["mean", "max"], "v": "mean"})
+        else:
+            for step in range(3):
+                logger.log({"t": 5.0, "t/max": -9.0, "u": 1.0, "v": 1.0, "v/max": 2.0}, step=step)
+    logger.close()
+    ((where, text),) = answers(tmp_path)
+    assert where == "define"
+    assert text.startswith("the max of 't', which define at test_misuse.py:")
+    assert (
+        "would have the key of the metric 't/max', which is logged too: rows have the metric, and lack the max" in text
+    )
+    assert capsys.readouterr().err.count("rows have the metric, and lack the max") == 1
+
+
+def test_a_clash_is_reported_while_the_job_runs(tmp_path: Path) -> None:
+    """The report does not wait for the end of the job."""
+    logger = logger_at(tmp_path)
+    logger.define({"t": ["mean", "max"]})
+    logger.log({"t": 5.0, "t/max": -9.0}, step=0)
+    logger.flush()
+    logger.stream.compare_keys()
+    soon(tmp_path, lambda found: any(record.get("name") == "rlship_error" for record in found))
+    logger.close()
+
+
+@pytest.mark.parametrize(
+    ("metrics_", "weight", "why"),
+    [
+        ({"": 1.0}, None, "'' is left out: the name is empty"),
+        ({"loss": 1.0}, -1.0, "'loss' is left out: the weight -1.0 is not a finite number >= 0"),
+        ({"loss": [1.0, 2.0]}, [1.0], "'loss' is left out: 2 values have 1 weights"),
+        ({"n" * 1001: 1.0}, None, f"{'n' * 200!r} is left out: the name has 1001 characters, 1000 are allowed"),
+    ],
+)
+def test_a_fault_that_is_not_of_the_value(tmp_path: Path, metrics_: Any, weight: Any, why: str) -> None:
+    """The message does not list the values that are allowed where a name or a weight is at fault."""
+    logger = logger_at(tmp_path)
+    logger.log(metrics_, step=0, weight=weight)
+    logger.close()
+    assert answers(tmp_path) == [("value", why)]
+
+
+def test_names_that_are_no_texts(tmp_path: Path) -> None:
+    """A number or None as a name is written as a text, which is reported; numbers in a dict inside are a family."""
+    logger = logger_at(tmp_path)
+    for step in range(2):
+        logger.log({1: 1.0, None: 2.0, "acc": {0: 3.0}}, step=step)
+    logger.close()
+    assert [text.partition(":")[0] for _, text in answers(tmp_path)] == [
+        "the name 1 is of type int, and is written as '1'",
+        "the name None is of type NoneType, and is written as 'None'",
+    ]
+    assert metrics(records(tmp_path))[0]["m"] == {"1": 1.0, "None": 2.0, "acc/0": 3.0}
+
+
+def test_a_rollback_that_goes_forward(tmp_path: Path) -> None:
+    """It is carried out and reported; one to a known step, or the first call of a restarted process, is silent."""
+    logger = logger_at(tmp_path)
+    logger.rollback(50)
+    for step in (50, 51):
+        logger.log({"loss": 1.0}, step=step)
+        logger.barrier(step)
+    logger.rollback(51)
+    logger.rollback(99)
+    logger.close()
+    ((where, text),) = answers(tmp_path)
+    assert where == "rollback"
+    assert text.startswith("rollback(99) goes forward: the step of this process is 51.")
+    assert [record["step"] for record in records(tmp_path) if record.get("kind") == "rollback"] == [50, 51, 99]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"rank": "x", "world": -1}, ["rank='x' is not an integer", "world=-1 is not an integer"]),
+        ({"rank": 5, "world": 2}, ["world 2 is not above rank 5"]),
+    ],
+)
+def test_arguments_of_init_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: dict[str, Any], said: list[str]
+) -> None:
+    """They are reported on stderr, and in the file, where the status finds them."""
+    logger = rlship.init(tmp_path, actor="worker", **arguments)
+    logger.close()
+    told = capsys.readouterr().err
+    found = answers(tmp_path)
+    assert [where for where, _ in found] == ["init"] * len(said)
+    for (_, text), words in zip(found, said):
+        assert words in text
+        assert told.count(words) == 1

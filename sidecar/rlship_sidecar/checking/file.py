@@ -32,6 +32,7 @@ from rlship_sidecar.checking.finding import ERROR, WARNING, Finding, Reason, sho
 from rlship_sidecar.checking.members import bad_entry, bad_record, bad_value
 
 MAX_NAME = 1000
+_MAX_NAMES = 100_000  # of metrics, kept for the defines after them
 _SHORTEST_ID = 11  # 64 random bits as characters, if each is one of about 64
 _WHOLE = {
     "not an object": Reason("the line is JSON, but not an object", 'write one object a line: {"t":…,"step":…,"m":{…}}'),
@@ -59,6 +60,8 @@ class FileCheck:
         self._closed = False
         self._promised = -1  # the highest barrier of the segment
         self._tagged: set[tuple[int, str]] = set()
+        self._further: dict[str, tuple[str, str]] = {}  # keys of further reductions: the metric and its reduction
+        self._logged: set[str] = set()
 
     def line(self, line: bytes, at: int) -> list[Finding]:
         """Check a line (without its LF) that begins at the byte `at`."""
@@ -137,6 +140,8 @@ class FileCheck:
         if not isinstance(record, Open):
             yield from self._step_rules(record)
         yield from _name_rules(body)
+        if isinstance(record, (Define, Metrics)):
+            yield from self._key_rules(record)
         if isinstance(record, Close):
             self._closed = True
 
@@ -153,6 +158,21 @@ class FileCheck:
                 why = f"step {record.step} comes after barrier {self._promised}, which promised that it would not"
                 fix = "write the barrier when the step is done; where the process goes back, write a rollback first"
                 yield "behind its barrier", Reason(why, fix)
+
+    def _key_rules(self, record: Define | Metrics) -> Iterator[tuple[str, Reason]]:
+        """A metric under the key of a reduction that a define asks for: the metric has the key. Each is found once."""
+        if isinstance(record, Metrics):
+            found = self._further.keys() & record.m.keys() if self._further else ()
+            if len(self._logged) < _MAX_NAMES:
+                self._logged.update(record.m)
+        else:
+            for name, asked in record.m.items():
+                self._further.update((f"{name}/{more}", (name, more)) for more in (asked.reduce or ())[1:])
+            found = self._further.keys() & self._logged
+        for key in sorted(found):
+            name, more = self._further.pop(key)
+            why = f"{shown(key)} is a metric and the key of the {more} of {shown(name)}: rows have the metric alone"
+            yield "shared key", Reason(why, "give one of the two another name")
 
     def _tag_rules(self, step: int, tag: str) -> Iterator[tuple[str, Reason]]:
         if (step, tag) in self._tagged:

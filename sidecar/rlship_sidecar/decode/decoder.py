@@ -851,7 +851,8 @@ def _count_report(batch: Batch, record: Event) -> None:
     _count(batch, WRONG_USE)
     where, error = (record.attrs.get(name) for name in ("where", "error"))
     if isinstance(where, str) and isinstance(error, str) and error:
-        text = f"{REPORTED}{where}: {error}"[:MAX_REPORTED_CHARS]
+        said = error.startswith((f"{where}:", f"{where}("))  # many messages begin with the call
+        text = f"{REPORTED}{error if said else f'{where}: {error}'}"[:MAX_REPORTED_CHARS]
         _count(batch, text.encode("utf-8", "replace").decode())
 
 
