@@ -125,8 +125,8 @@ class Misuse:
             self.tell(
                 "define",
                 f"clash {other[:200]}",
-                f"the {reduction} of {name[:200]!r}, which {self._places.get(name, 'a define')} asks for, would have the "
-                f"key of the metric {other[:200]!r}, which is logged too: rows have the metric, and lack the "
+                f"the {reduction} of {name[:200]!r}, which {self._places.get(name, 'a define')} asks for, would have "
+                f"the key of the metric {other[:200]!r}, which is logged too: rows have the metric, and lack the "
                 f"{reduction}. Give one of the two another name",
             )
 

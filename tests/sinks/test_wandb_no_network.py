@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from wandb.sdk.lib.service.service_connection import WandbApiFailedError
 
+from rlship_sidecar.sinks.ship import TroubleWatch
+from rlship_sidecar.sinks.wandb import client
 from tests.endtoend.sidecar import RLSHIP, environment
 from tests.kit.cases import long
 from tests.kit.files import CLOSE, barrier, experiment, file, log
@@ -63,3 +66,47 @@ def test_what_holds_rows_back_is_named(tmp_path: Path, kind: str) -> None:
     assert code == 1
     lacking = next(line for _, line in said if "lacks rows 0 to 0" in line)
     assert "offline" in lacking and "stopped while rows were on their way" not in lacking
+
+
+@pytest.mark.parametrize("kind", ["closed port", "black hole"])
+def test_the_client_being_busy_is_not_the_reason(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Where the client says only that its own process is busy, the message says what a connection comes to."""
+    text = "Failed to initialize API resources: the service process is busy and did not respond in time."
+    with no_server(kind) as address:
+        monkeypatch.setattr(client, "server", lambda: address)
+        monkeypatch.delenv("http_proxy", raising=False)
+        found = str(client._translated(Exception(text), WandbApiFailedError(text)))
+    why = f"cannot connect to {address}: Connection refused" if kind == "closed port" else f"{address} did not answer"
+    assert found.startswith(f"sink wandb: {why}")
+    assert "busy" not in found and found.endswith("WANDB_MODE=offline")
+
+
+@pytest.mark.parametrize("settings", [{}, {"WANDB_API_KEY": KEY}, {"WANDB_MODE": "offline"}])
+def test_a_lacking_key_is_said_at_once(tmp_path: Path, settings: dict[str, str]) -> None:
+    """A sidecar that watches says it before there is any row, and only where nothing chose a mode."""
+    home, folder = tmp_path / "home", tmp_path / "outputs"
+    home.mkdir()
+    folder.mkdir()
+    command = [*RLSHIP, "watch", str(folder), "--no-table", "--sink", "wandb"]
+    process = subprocess.Popen(
+        command, env=environment(home, settings), stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    guard = threading.Timer(90.0, process.kill)
+    guard.start()
+    try:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.terminate()
+        told = first + process.stderr.read()
+        process.wait()
+    finally:
+        guard.cancel()
+    assert told.count("no W&B API key: runs are written offline") == (0 if settings else 1)
+
+
+def test_trouble_is_counted_from_its_beginning() -> None:
+    """A sink that names its trouble after 5 s has been in trouble for 5 s then, and is reported after 10 s in all."""
+    trouble = TroubleWatch()
+    assert trouble.look("", 0, 100.0, 5.0) == 0.0
+    assert trouble.look("no answer", 0, 105.0, 5.0) == 5.0
+    assert trouble.look("no answer", 0, 110.0, 0.0) == 10.0

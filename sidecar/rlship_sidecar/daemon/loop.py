@@ -54,6 +54,7 @@ from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.report.terminal import counted
 from rlship_sidecar.shortage import WAITS_FOR_DESCRIPTORS, is_shortage
+from rlship_sidecar.sinks.registry import foreseen
 from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.tail.discover import Directory, is_experiment
 from rlship_sidecar.tail.looks import Looks
@@ -188,6 +189,14 @@ class _Advice:
         self._counts: dict[str, tuple[int, float]] = {}  # by advice: the number of experiments, and since when it is so
         self._said: set[str] = set()
 
+    def foresee(self, config: Config) -> None:
+        """Say what the sinks advise before they are open: the first row may take a minute."""
+        for name in config.sinks:
+            advice = foreseen(name, config.sink.get(name, {}))
+            if advice and advice not in self._said:
+                self._said.add(advice)
+                logger.warning("%s", advice)
+
     def look(self, statuses: list[Status], now: float, *, last: bool) -> None:
         """Say each advice that no further experiment has needed for a while; all of it if this is the `last` look."""
         found = Counter(sink.advice for status in statuses for sink in status.sinks if sink.advice)
@@ -248,6 +257,8 @@ class _Daemon:
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         try:
+            if not self._once:
+                self._advice.foresee(self._config)
             self._discover(time.monotonic(), force=True)
             if self._once:
                 drained = self._deliver_in_turns()

@@ -534,7 +534,7 @@ class _View:
 
     def _sink(self, sink: SinkStatus) -> str:
         has = f"{sink.sent:,} of {self._status.rows:,} rows"
-        error = f": {clean(sink.error)}" if sink.error and self._is_trouble(sink) else ""
+        error = f": {clean(sink.error, MAX_ERROR_CHARS)}" if sink.error and self._is_trouble(sink) else ""
         where = f" -> {clean(sink.where, MAX_ERROR_CHARS)}" if sink.where else ""
         return f"{clean(sink.name)} {self._sink_state(sink)}, {has}{error}{where}"
 

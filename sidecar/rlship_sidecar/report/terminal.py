@@ -301,7 +301,9 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
         if lost:
             return []
         seconds, kept = duration(now.trouble_s), f"rows from {now.next_row} on are kept in the store"
-        return [f"sink {name}: cannot deliver for {seconds} now, tries again: {clean(now.error)}; {kept}"]
+        return [
+            f"sink {name}: cannot deliver for {seconds} now, tries again: {clean(now.error, MAX_ERROR_CHARS)}; {kept}"
+        ]
     if now.state == "refused":
         return [] if was == "refused" else [refusal(now)]
     if now.state == "closed":

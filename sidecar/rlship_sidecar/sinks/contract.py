@@ -91,10 +91,17 @@ class Sink(ABC):
     """
     trouble: str = ""
     """The reason why rows are not delivered right now. Any thread may read it."""
+    named_after_s: float = 0.0
+    """For how many seconds rows had not been delivered when `trouble` named the reason. Any thread may read it."""
 
     @staticmethod  # noqa: B027 - a default
     def check_options(options: Mapping[str, Any]) -> None:
         """Raise `options.WrongOption`, or any SinkRefused, for options that cannot be used; called before any start."""
+
+    @staticmethod
+    def foresee(options: Mapping[str, Any]) -> str:
+        """The `advice` as far as it is known without an `open`, or "". A sidecar that goes on watching says it at once."""
+        return ""
 
     def destination(self, run: SinkContext) -> str:
         """For a sink whose `open` is expensive: the name of the place that `open` leads to, found without opening it.

@@ -272,6 +272,12 @@ class Delivery:
         sink = self._sink
         return (self.facts.error or (sink.trouble if sink is not None else "")).removeprefix(f"sink {self.name}: ")
 
+    @property
+    def named_after_s(self) -> float:
+        """For how many seconds rows had not been delivered when the sink named its trouble."""
+        sink = self._sink
+        return 0.0 if sink is None else sink.named_after_s
+
     def interrupt(self) -> None:
         """From any thread: end a blocking call of the sink, if the sink supports it."""
         sink = self._sink

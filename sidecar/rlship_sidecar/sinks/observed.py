@@ -52,6 +52,11 @@ class ObservingSink(Sink):
         following = self._following
         return self.inner.trouble or ("" if following is None else following.trouble)
 
+    @property
+    def named_after_s(self) -> float:  # type: ignore[override]  # as above
+        """The sink's own answer."""
+        return self.inner.named_after_s
+
     def open(self, run: SinkContext) -> int | None:
         """Open the sink, and begin to observe if it wants that."""
         answer = self.inner.open(run)

@@ -23,6 +23,11 @@ def make_sink(name: str) -> Sink:
     return cls() if cls.observe is Sink.observe else ObservingSink(name, cls())
 
 
+def foreseen(name: str, options: Mapping[str, Any]) -> str:
+    """The advice of a sink that is not open yet, or ""."""
+    return _sink_class(name).foresee(options)
+
+
 def check_options(file: Path, config: Config, env: Mapping[str, str]) -> None:
     """Let every sink in use check its options, before anything is started.
 

@@ -25,12 +25,14 @@ class TroubleWatch:
         self.since: float | None = None
         self._confirmed = 0
 
-    def look(self, complaint: str, confirmed: int, now: float) -> float:
-        """Note the complaint at `now`; returns for how many seconds the sink has been in trouble, 0.0 if it is not."""
+    def look(self, complaint: str, confirmed: int, now: float, named_after_s: float = 0.0) -> float:
+        """Note the complaint at `now`, and how long its cause was there before; returns for how many seconds the sink
+        has been in trouble, 0.0 if it is not.
+        """
         if not complaint:
             self.since = None
         elif self.since is None or confirmed > self._confirmed:
-            self.since = now
+            self.since = now - named_after_s
         self._confirmed = confirmed
         return 0.0 if self.since is None else now - self.since
 
@@ -178,7 +180,8 @@ class Shipper:
         if lacks and not complaint and self._lane.shortage:
             complaint = self._lane.shortage
             self.wake()
-        trouble_s = self._trouble.look(complaint, progress.confirmed_below, self._clocks.clock())
+        now, before_s = self._clocks.clock(), delivery.named_after_s
+        trouble_s = self._trouble.look(complaint, progress.confirmed_below, now, before_s)
         if facts.refused is not None:
             state = "refused"
         elif self._stopping or self._ended:

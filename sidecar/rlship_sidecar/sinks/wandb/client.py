@@ -6,9 +6,12 @@ import gc
 import json
 import os
 import re
+import socket
 import sys
+import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
@@ -17,6 +20,8 @@ from rlship_sidecar.sinks.wandb.described import STORE_ID, Described, RunWords
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 QUERY_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 3.0
+_BUSY = "busy and did not respond in time"
 OFFLINE_FLUSH_S = 0.5
 
 Execute = Callable[[str, Mapping[str, Any]], Any]
@@ -100,7 +105,7 @@ def _translated(error: Exception, cause: BaseException | None) -> SinkRefused | 
     way_out = "Check the API key (WANDB_API_KEY or netrc) and its rights on [sink.wandb] entity and project"
     if isinstance(cause, WandbApiFailedError):
         if cause.response is None:
-            return SinkUnavailable(f"sink wandb: {text.rstrip('.')}: {NO_SERVER}")
+            return SinkUnavailable(f"sink wandb: {_unanswered(text).rstrip('.')}: {NO_SERVER}")
         status = cause.response.http_status
         if status not in (401, 403):
             return SinkUnavailable(f"sink wandb: {text}")
@@ -108,6 +113,22 @@ def _translated(error: Exception, cause: BaseException | None) -> SinkRefused | 
     if cause is not None:  # wandb-core is gone: the client reports this as an authentication error, too
         return SinkUnavailable(f"sink wandb: {text} {type(cause).__name__}")
     return SinkRefused(f"sink wandb: {text}. {way_out}")
+
+
+def _unanswered(text: str) -> str:
+    """The text of an error without an answer. The client calls its own process busy while that tries to connect."""
+    if _BUSY not in text:
+        return text
+    address = server()
+    parts = urlsplit(address)
+    if parts.scheme in urllib.request.getproxies():  # then the proxy connects, and its answers say more than ours
+        return f"{address} did not answer in time"
+    try:
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+        socket.create_connection((parts.hostname or "", port), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        return f"cannot connect to {address}: {error.strerror or error}"
+    return f"{address} did not answer in time"
 
 
 def init(request: OpenRequest, run_id: str, mode: Literal["online", "offline"], root: str) -> Any:

@@ -237,6 +237,16 @@ class WandbSink(Sink):
         check_names_options("wandb", options)
         budget.check_budget("wandb", options)
 
+    @staticmethod
+    def foresee(options: Mapping[str, Any]) -> str:
+        """That there is no API key, if no mode is set."""
+        try:
+            env = environment()
+            mode = _mode(_options(options).get("mode", "auto"), env)
+        except SinkRefused:  # the first `open` says why
+            return ""
+        return NO_KEY if mode == "auto" and _expected_mode(mode, env) == "offline" else ""
+
     @property
     def trouble(self) -> str:  # type: ignore[override]  # a property here, because it is read and never set
         """The child's last report about the server, or that it does not answer the first request; "" if it answers."""
@@ -246,6 +256,11 @@ class WandbSink(Sink):
         if opening is None or time.monotonic() - opening[0] < OPENS_WITHIN_S:
             return link.trouble
         return f"sink wandb: {opening[1]} did not open the run within {OPENS_WITHIN_S:g} s: {NO_SERVER}"
+
+    @property
+    def named_after_s(self) -> float:  # type: ignore[override]  # as above
+        """While the run is being opened, the time for which a slow server is no trouble yet."""
+        return 0.0 if self._opening is None else OPENS_WITHIN_S
 
     @property
     def child_pid(self) -> int | None:
