@@ -48,6 +48,10 @@ class UsageProblem(RlshipError):
 
 
 class OwnedElsewhere(RlshipError):
-    """Another sidecar owns the experiment. Exit code 5."""
+    """Another sidecar owns an experiment, or several. Exit code 5. `owner` says which sidecar."""
 
     exit_code = OWNED
+
+    def __init__(self, what: str, owner: str, hint: str) -> None:
+        super().__init__(f"{what} owned by {owner}", hint)
+        self.owner = owner

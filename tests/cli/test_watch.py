@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -476,3 +477,29 @@ def test_a_folder_that_is_renamed_while_it_is_opened(tmp_path: Path, monkeypatch
     assert "it is gone" in result.stderr
     assert os.listdir(tmp_path / "outputs") == ["b"]
     assert len((tmp_path / "outputs" / "b" / "rlship" / "state" / "rows.jsonl").read_bytes().splitlines()) == 3
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay names the file and ends with 3, in words and in JSON; so do an export and a query of rows."""
+    experiment = an_experiment(tmp_path / "exp")
+    run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl")
+    closed = experiment / "rlship" / "other.jsonl"
+    closed.write_text('{"kind": "open", "rlship": 1, "id": "0123456789abcdef", "actor": "a", "t": 1763600000}\n')
+
+    def opened(path: Any, *arguments: Any, **named: Any) -> int:
+        if os.fsdecode(path).endswith("other.jsonl"):  # this process may be root, to whom all files are open
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return open_file(path, *arguments, **named)
+
+    open_file = os.open
+    monkeypatch.setattr(os, "open", opened)
+    for verb in (
+        ["replay", experiment, "--dry-run", "--jobs", 1],
+        ["replay", experiment, "--dry-run", "--jobs", 1, "--json"],
+        ["export", experiment, "-o", tmp_path / "rows.csv"],
+        ["query", "SELECT 1", experiment],
+    ):
+        done = CliRunner().invoke(rlship, [*map(str, verb)], env={"RLSHIP_STATE_DIR": ""})
+        assert "other.jsonl" in done.output, verb
+        assert "permission denied" in done.output.lower(), verb
+        assert done.exit_code == 3, verb

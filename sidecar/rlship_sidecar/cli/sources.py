@@ -63,6 +63,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Experime
 def unreadable_code(sources: Sequence[ExperimentTables]) -> int:
     """Report the stores and files that could not be read; returns the exit code."""
     for source in sources:
+        source.look_at_files()
         if source.broken:
             lacks = "rows or dead letters of it are not in the answer"
             click.echo(f"{terminal.clean(source.name)}: {terminal.clean(source.broken, 2000)}; {lacks}", err=True)

@@ -78,6 +78,7 @@ _AGES_S = (LATELY_S, 3600.0, 86_400.0)
 _LASTING = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
 _UNOPENED = (OSError, sqlite3.Error, StoreUnusable, StateOfAnother, UntrustedState, RuntimeError, MemoryError)
 
+_NAMED = 3  # experiments in one message
 ADVISE_AFTER_S = 10.0  # seconds without another experiment that needs the same advice
 
 logger = logging.getLogger("rlship.daemon")
@@ -106,6 +107,17 @@ def watch(
     return _Daemon(directory, config, settings_of, once, on_status, stop, say, pulse or Pulse()).run()
 
 
+def _together(errors: dict[Path, OwnedElsewhere]) -> OwnedElsewhere:
+    """One error for the experiments of one owner."""
+    first = next(iter(errors.values()))
+    if len(errors) == 1:
+        return first
+    names = [path.name for path in errors][:_NAMED]
+    more = f" and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
+    what = f"{len(errors)} experiments ({', '.join(names)}{more}) are"
+    return OwnedElsewhere(what, first.owner, first.hint)
+
+
 class _Stopped(Exception):
     """`stop` was set while the daemon waited for another sidecar's lease to run out."""
 
@@ -114,14 +126,26 @@ class _Stopped(Exception):
 class _Queue:
     """Experiments that are not open yet, in the order in which they will be opened.
 
-    `recent`: those whose files changed lately. `owned`: the error of the last one that another sidecar owns.
-    `full_since`: since when no place was free.
+    `recent`: those whose files changed lately. `owned`: the errors of those that another sidecar owns, up
+    to the end of the queue. `told`: those that were reported, with their owners. `full_since`: since when no place was
+    free.
     """
 
     paths: list[Path] = field(default_factory=list)
     recent: set[Path] = field(default_factory=set)
-    owned: OwnedElsewhere | None = None
+    owned: dict[Path, OwnedElsewhere] = field(default_factory=dict)
+    told: set[tuple[Path, str]] = field(default_factory=set)
     full_since: float = math.inf
+
+    def take_owned(self, *, again: bool) -> list[OwnedElsewhere]:
+        """One error for each other sidecar; without `again`, of experiments for which there was none before."""
+        found, self.owned = self.owned, {}
+        alike: dict[str, dict[Path, OwnedElsewhere]] = {}
+        for path, error in found.items():
+            if again or (path, error.owner) not in self.told:
+                alike.setdefault(error.owner, {})[path] = error
+        self.told.update((path, error.owner) for path, error in found.items())
+        return [_together(errors) for errors in alike.values()]
 
     def add(self, changed: dict[Path, float]) -> None:
         """Queue experiments behind those that wait, the most recently changed first. `changed`: when, in Unix
@@ -489,18 +513,20 @@ class _Daemon:
         try:
             self._open(path)
         except OwnedElsewhere as error:
-            queue.owned = error
+            queue.owned[path] = error
             self._setbacks.put_off(path, self._config.lease_ttl_s)
-            if path != self._directory:
-                self._setbacks.say_once(str(error))
         if path in self._fleet.active and not recent:
             self._fleet.turns.add(path)
 
     def _raise_owned(self) -> None:
-        """Raise OwnedElsewhere if another sidecar owns all that this one could work on."""
-        owned, self._fleet.queue.owned = self._fleet.queue.owned, None
-        if owned is not None and self._fleet.is_empty:
-            raise owned
+        """Raise OwnedElsewhere if another sidecar owns all that this one could work on; report it if it owns some."""
+        nothing_else = self._fleet.is_empty
+        found = self._fleet.queue.take_owned(again=nothing_else)
+        last = found.pop() if found and nothing_else else None
+        for error in found:
+            self._setbacks.say_once(str(error))
+        if last is not None:
+            raise last
 
     def _open(self, path: Path) -> None:
         """Open an experiment. Raises OwnedElsewhere, _Stopped."""

@@ -391,10 +391,12 @@ def _owned(path: Path, seen: Seen) -> OwnedElsewhere:
     holder = seen.holder
     if holder is None:
         return OwnedElsewhere(
-            f"{experiment} is owned by another sidecar, of a version that writes {path} in another form",
+            f"{experiment} is",
+            f"another sidecar, of a version that writes {path} in another form",
             "Use that one, or stop it first.",
         )
     return OwnedElsewhere(
-        f"{experiment} is owned by another sidecar: process {holder.pid} on {holder.host}",
+        f"{experiment} is",
+        f"another sidecar: process {holder.pid} on {holder.host}",
         f"Use that one, or stop it first (on {holder.host}: kill {holder.pid}); `rlship status` shows what it does.",
     )

@@ -25,7 +25,7 @@ from rlship_sidecar.replay import folders
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine
 from rlship_sidecar.replay.found import Replayed, keys_of, replayed
 from rlship_sidecar.replay.local import LocalEngine
-from rlship_sidecar.report.survey import survey
+from rlship_sidecar.report.survey import MAX_LISTED, survey, unread_files
 from rlship_sidecar.scratch import scratch
 from rlship_sidecar.sinks.ship import Shipper
 from rlship_sidecar.steps import Steps
@@ -222,6 +222,10 @@ class _Replay:
         watched = self._watched
         sinks = [shipper.status() for shipper in watched.shippers]
         status = survey(watched.experiment, sinks, now=time.monotonic(), wall=time.time())
+        unread = unread_files(watched.experiment)  # a status lists them among the writers, a replay has no such list
+        status.notes[:0] = unread[:MAX_LISTED]
+        if len(unread) > MAX_LISTED:
+            status.notes.insert(MAX_LISTED, f"and {len(unread) - MAX_LISTED} more files that could not be read")
         read_bytes = max(0, self._bytes()[0] - self._had)
         volume = len(watched.experiment.sources), read_bytes, watched.experiment.intake.lines
         where = str(watched.lease.state_dir)

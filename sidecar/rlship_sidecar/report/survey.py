@@ -88,7 +88,14 @@ def survey(
         store_id=store.store_id,
         filesystem=experiment.filesystem.type + ("" if experiment.filesystem.local else " (polled)"),
         rows=store.row_count(),
-        complete=not (lacking or dead_letters or dead_values or claims or _unread(experiment)),
+        complete=not (
+            lacking
+            or dead_letters
+            or dead_values
+            or claims
+            or WRITERS_FOLDER in experiment.intake.oddities
+            or unread_files(experiment)
+        ),
         actors=actors,
         writers=writers,
         sinks=shipping,
@@ -266,12 +273,11 @@ def _problem(source: Source) -> str:
     return source.problem or (NOT_THERE if source.sightings.unlisted else "")
 
 
-def _unread(experiment: Experiment) -> bool:
-    """True if some data cannot be read, now or in the past."""
-    if WRITERS_FOLDER in experiment.intake.oddities:
-        return True
+def unread_files(experiment: Experiment) -> list[str]:
+    """The files of which some data cannot be read, now or in the past, each with the reason."""
     # Many frameworks truncate or rewrite their files, so that is no lost data.
-    return any(_problem(s) and not (s.gone and is_foreign(s.name)) for s in experiment.sources.values())
+    found = [s for s in experiment.sources.values() if _problem(s) and not (s.gone and is_foreign(s.name))]
+    return [f"{source.name}: {_problem(source)}" for source in found]
 
 
 def _notes(experiment: Experiment) -> list[str]:

@@ -100,7 +100,7 @@ class Sink(ABC):
 
     @staticmethod
     def foresee(options: Mapping[str, Any]) -> str:
-        """The `advice` as far as it is known without an `open`, or "". A sidecar that goes on watching says it at once."""
+        """The `advice` as far as it is known before any `open`, or "". `watch` says it at its start."""
         return ""
 
     def destination(self, run: SinkContext) -> str:

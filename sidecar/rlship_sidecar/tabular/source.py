@@ -71,6 +71,15 @@ class ExperimentTables:
                     total += file.tail.size()
         return total
 
+    def look_at_files(self) -> None:
+        """Note the writers' files that cannot be opened: rows may lack them, whatever the question reads."""
+        with suppress(OSError), files_of(self.path) as files:
+            for file in files:
+                try:
+                    file.tail.size()
+                except OSError as problem:
+                    self.unreadable.setdefault(file.name, problem.strerror or str(problem))
+
     def stored(self) -> Snapshot:
         """Its snapshot; raises NothingToWatch if it has no store, StoreUnusable if the store cannot be used."""
         if self.snapshot is not None:
