@@ -14,6 +14,7 @@ from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.tensorboard.sink import event
 from rlship_sidecar.sinks.wandb.sink import point
+from tests.kit.files import barrier, file, log
 from tests.pipeline.simulated import Simulation, simulation
 
 HISTORY: list[dict[str, Any]] = [
@@ -208,3 +209,25 @@ def test_other_documents_of_that_name_are_left_alone(text: bytes) -> None:
         sim.finish()
         assert not sim.rows()
         assert list(sim.experiment.intake.oddities) == ["./trainer_state.json"]
+
+
+def test_beside_a_callback() -> None:
+    """A callback that logs what the document repeats is no second writer to worry about, and a row has each value
+    once, whichever comes first.
+    """
+    for first in ("callback", "document"):
+        with simulation() as sim:
+            if first == "document":
+                save(sim, 2, history(2))
+                settle(sim)
+            sim.write("a.jsonl", file(*(line for step in (1, 2) for line in (log(step, loss=step), barrier(step)))))
+            settle(sim)
+            save(sim, 2, history(2))
+            save(sim, 2, history(2), folder=".")
+            settle(sim)
+            status = survey(sim.experiment, [], now=sim.now, wall=sim.now)
+            assert {step: row["trainer/loss"] for step, row in figures(sim).items()} == {1: 1.0, 2: 2.0}
+            assert status.claims == []
+            assert [note for note in status.notes if "writers" in note] == []
+            told = "reads 2 files of trainer_state beside the job's own lines, which is fine"
+            assert any(note.startswith(told) for note in status.notes), status.notes

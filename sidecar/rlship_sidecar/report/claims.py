@@ -151,7 +151,10 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
                 f"{' '.join(ranks)} of {name}, of an older start with a larger world, and ranks of a newer one log at "
                 "one time, all of them count: stop the older one, or give each a folder"
             )
-        for places in actor.roster.shared_places():
+        for every in actor.roster.shared_places():
+            places = _of_the_job(experiment, every)
+            if len(places) < 2:
+                continue
             rank = f"{name}/{places[0].open.replica}/r{places[0].open.rank}"
             found = overlapping_of(places)
             overlapping = len(found)
@@ -181,6 +184,12 @@ def _claim(rank: str, writers: int, submitted: int) -> str:
         return f"{which}: stop the older one, or give each a folder"
     way_out = "set rank or replica, or if the job was submitted again, stop the older one"
     return f"{writers} writers claim {rank} at one time: {way_out}"
+
+
+def _of_the_job(experiment: Experiment, places: list[Writer]) -> list[Writer]:
+    """The writers without documents beside a native one: a callback logs what such a document repeats."""
+    own = [writer for writer in places if not is_document(experiment.sources[writer.file])]
+    return own if any(not is_foreign(writer.file) for writer in own) else places
 
 
 def _what_counts(writers: Iterable[Writer]) -> str:

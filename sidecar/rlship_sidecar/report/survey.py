@@ -14,7 +14,7 @@ from rlship_formats.reading import WRONG_USE
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer, rank_names
 from rlship_sidecar.pipeline.experiment import Experiment
-from rlship_sidecar.pipeline.source import NOT_THERE, Source
+from rlship_sidecar.pipeline.source import NOT_THERE, Source, is_document
 from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
@@ -290,11 +290,20 @@ def _notes(experiment: Experiment) -> list[str]:
         notes.append(f"lists {MAX_WRITERS} of {len(experiment.sources)} files, of which {without} have no open record")
     if len(experiment.actors) > MAX_ACTORS:
         notes.append(f"lists {MAX_ACTORS} of {len(experiment.actors)} actors: those that logged last")
-    notes += [
-        f"reads {counted(count, 'file')} of {name}" for name, count in sorted(experiment.intake.formats().items())
-    ]
+    notes += _formats(experiment)
     notes += stream_notes(experiment)
     return [*notes, *_misuse(experiment.store), *experiment.rules.customs.problems.values()]
+
+
+def _formats(experiment: Experiment) -> list[str]:
+    """How many files of each other framework are read, and what documents are beside the job's own lines."""
+    native = any(s.writer is not None and not is_foreign(s.name) for s in experiment.sources.values())
+    documents = {s.writer.open.writer for s in experiment.sources.values() if s.writer is not None and is_document(s)}
+    beside = " beside the job's own lines, which is fine: a row shows each value once"
+    return [
+        f"reads {counted(count, 'file')} of {name}{beside if native and name in documents else ''}"
+        for name, count in sorted(experiment.intake.formats().items())
+    ]
 
 
 def _misuse(store: Store) -> list[str]:
