@@ -32,6 +32,7 @@ OF_THE_SIDECAR = ("state_dir", "drain_s", "metrics_address", "metrics_port", "me
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
 FLAGS = {"sinks": "--sink", "poll_s": "--poll", "own_rows_s": "--own-rows"}
 
+_ABOVE = 3  # folders above an experiment that may be the watched one
 _PREFIX = "RLSHIP_"
 _PATHS = ("state_dir", "metrics_file")
 _SINK_PREFIX = "RLSHIP_SINK__"
@@ -134,6 +135,23 @@ def load(
 def settings_in(experiment: Path) -> list[str]:
     """The keys that an experiment's own `rlship.toml` sets; none without a file. Raises UsageProblem."""
     return [key for _, key, _ in _from_file(experiment / CONFIG_FILE, {}, of_strangers=WHERE)]
+
+
+def settings_above(experiment: Path) -> tuple[Path, list[str]] | None:
+    """The nearest `rlship.toml` of a folder above an experiment, and the keys in it that would count for the
+    experiment if that folder was watched; None without any.
+    """
+    own = set(settings_in(experiment))
+    for folder in Path(os.path.realpath(experiment)).parents[:_ABOVE]:
+        file = folder / CONFIG_FILE
+        try:
+            keys = settings_in(folder)
+        except UsageProblem:  # a stranger's, or one that cannot be used: no sidecar takes it either
+            return None
+        if keys:
+            more = [key for key in dict.fromkeys(keys) if key not in own and key not in OF_THE_SIDECAR]
+            return (file, more) if more else None
+    return None
 
 
 def state_dir_for(experiment: Path, config: Config) -> Path:

@@ -177,14 +177,31 @@ def test_a_place_in_another_experiment(tmp_path: Path) -> None:
 
 
 def test_steps_that_are_not_there(tmp_path: Path) -> None:
-    """A replay that made no row because of --steps says so, and how to find the steps: exit code 1."""
+    """A replay that made no row because of --steps says so, and which steps there are: exit code 1."""
     job = a_job(tmp_path / "job")
     for quiet in ((), ("--quiet",)):
         result = run(job, "--sink", "jsonl", "--steps", "500:", *quiet)
         assert result.exit_code == 1
-        assert f"{job} has no row of the steps 500:. " in result.stderr
-        assert f"rlship replay --dry-run {job}\n" in result.stderr
+        assert f"{job} has no row of the steps 500:, only of steps 0 to " in result.stderr
     assert run(job, "--sink", "jsonl", "--steps", "2:").exit_code == 0
+
+
+def test_settings_of_a_folder_above(tmp_path: Path) -> None:
+    """A replay of one experiment names the settings that a watch on the folder above would use, unless the experiment
+    sets them itself, or the replay is one of that folder or has a file of its own.
+    """
+    job = a_job(tmp_path / "outputs" / "job")
+    above = tmp_path / "outputs" / "rlship.toml"
+    above.write_text('clock_window_s = 5\ndrain_s = 5\n[reductions]\n"trainer/loss" = "max"\n')
+    said = f"{above} sets clock_window_s, reductions, which this replay does not use"
+    result = run(job, "--dry-run")
+    assert result.stderr.count(said) == 1 and f"--config {above}" in result.stderr
+    assert said not in run(tmp_path / "outputs", "--dry-run").stderr
+    assert said not in run(job, "--dry-run", "--config", above).stderr
+    (job / "rlship.toml").write_text("clock_window_s = 7\n")
+    assert f"{above} sets reductions, which" in run(job, "--dry-run").stderr
+    above.unlink()
+    assert "does not use" not in run(job, "--dry-run").stderr
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -218,7 +235,7 @@ def test_words_of_progress() -> None:
     assert words.share(half) == 0.5
     clock.now = 4.0
     shipping = ReplayProgress(8_000_000, 8_000_000, 9_000, 1_000_000, {"jsonl": 400, "wandb": 200})
-    assert words.of(shipping) == "1,000,000 rows made; jsonl has 400, wandb has 200, 5 h 33 min left"
+    assert words.of(shipping) == "1,000,000 rows made; so far jsonl has 400, wandb has 200, 5 h 33 min left"
     assert words.share(ReplayProgress(9, 9, 1, 0, {})) == 1.0
 
 

@@ -100,7 +100,7 @@ class Words:
             size = f"{_mb(progress.bytes_read)} of {_mb(progress.bytes_total)} MB"
             return f"{size}, {byte_rate / 1e6:.0f} MB/s, {line_rate:,.0f} lines/s, {progress.rows:,} rows{left}"
         lacking = [f"{name} has {has:,}" for name, has in progress.delivered.items() if has < progress.rows]
-        return f"{progress.rows:,} rows made; {', '.join(lacking)}{_left(progress.rows - least, row_rate)}"
+        return f"{progress.rows:,} rows made; so far {', '.join(lacking)}{_left(progress.rows - least, row_rate)}"
 
     @staticmethod
     def share(progress: ReplayProgress) -> float:

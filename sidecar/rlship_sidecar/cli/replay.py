@@ -125,6 +125,8 @@ def replay(
     found = experiments(root)
     if not found:
         raise no_experiment(directory)
+    if found == [root] and config_file is None and not quiet:
+        _say_settings_above(root)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see `watch`
 
     processes = jobs or (len(os.sched_getaffinity(0)) if engine == "local" else 0)
@@ -153,10 +155,7 @@ def replay(
                     _say(f"{terminal.clean(done.experiment)}: {line}")
             codes.append(_code(done))
             if chosen is not None and done.finished and not done.rows:
-                _say(
-                    f"{terminal.clean(done.experiment)} has no row of the steps {chosen}. The steps that there are: "
-                    f"rlship replay --dry-run {shlex.quote(terminal.clean(done.experiment))}"
-                )
+                _say(f"{terminal.clean(done.experiment)} has no row of the steps {chosen}{_steps_there(done)}")
                 codes.append(FAILED)
             if stop.is_set():
                 _say(f"stopped: `{again(sys.argv)}` goes on from there" if not dry_run else "stopped")
@@ -193,6 +192,26 @@ class _What:
             ) from problem
 
 
+def _say_settings_above(experiment: Path) -> None:
+    """Name settings of a folder above, which a sidecar that watches that folder uses and this replay does not."""
+    from rlship_sidecar import config
+
+    above = config.settings_above(experiment)
+    if above is not None:
+        file, keys = above
+        _say(
+            f"{terminal.clean(str(file))} sets {', '.join(map(terminal.clean, keys))}, which this replay does not use: "
+            f"rows may differ from those of a `watch` on that folder. To use it: --config {shlex.quote(str(file))}"
+        )
+
+
+def _steps_there(done: Replayed) -> str:
+    """The steps that the experiment has, as far as its writers say; else how to see them."""
+    if done.logged is not None:
+        return f", only of steps {done.logged[0]} to {done.logged[1]}"
+    return f". What there is: rlship replay --dry-run {shlex.quote(terminal.clean(done.experiment))}"
+
+
 def _code(done: Replayed) -> int:
     if any(sink.state == "refused" for sink in done.sinks):
         return REFUSED
@@ -211,7 +230,8 @@ def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
         yield f"  {terminal.clean(found.actor)}: {_rows(found)}"
     revisions = done.rows - sum(found.rows for found in done.units)
     if revisions:
-        yield f"  and {revisions:,} revision{'' if revisions == 1 else 's'} of them"
+        which = "a row that" if revisions == 1 else "rows that"
+        yield f"  and {terminal.counted(revisions, 'revision')}: {which} lines of files read later changed"
     for actor, keys in done.keys.items():
         more = f" and {len(keys) - MAX_KEYS} more (--json lists them)" if len(keys) > MAX_KEYS else ""
         yield f"  keys of {terminal.clean(actor)}: {', '.join(map(terminal.clean, keys[:MAX_KEYS]))}{more}"

@@ -42,7 +42,7 @@ class Replayed:
     `bytes` and `lines` were read this time: after an interruption the rest. `rows` counts all rows, revisions included.
     `read_s` are the seconds that reading and reducing took. `finished`: everything is read, and every sink of the
     replay has all rows. `keys` are the charts by actor, at most MAX_KEYS, and only for a dry run. `state_dir` is "" for
-    a dry run, which keeps nothing.
+    a dry run, which keeps nothing. `logged` are the least and the greatest step that any writer logged.
     """
 
     experiment: str
@@ -65,6 +65,7 @@ class Replayed:
     sinks: list[SinkStatus] = field(default_factory=list)
     short: list[ShortStatus] = field(default_factory=list)
     nonfinite: list[NonFiniteStatus] = field(default_factory=list)
+    logged: tuple[int, int] | None = None
 
 
 def replayed(

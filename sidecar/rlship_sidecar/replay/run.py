@@ -229,7 +229,16 @@ class _Replay:
         read_bytes = max(0, self._bytes()[0] - self._had)
         volume = len(watched.experiment.sources), read_bytes, watched.experiment.intake.lines
         where = str(watched.lease.state_dir)
-        return replayed(watched.store, status, state_dir=where, finished=finished, volume=volume, read_s=read_s)
+        found = replayed(watched.store, status, state_dir=where, finished=finished, volume=volume, read_s=read_s)
+        found.logged = _logged(watched)
+        return found
+
+
+def _logged(watched: Watched) -> tuple[int, int] | None:
+    writers = [source.writer for source in watched.experiment.sources.values() if source.writer is not None]
+    firsts = [writer.begins for writer in writers if writer.begins is not None]
+    lasts = [segment.last for writer in writers for segment in writer.segments if segment.last >= 0]
+    return (min(firsts), max(lasts)) if firsts and lasts else None
 
 
 def _has(shipper: Shipper) -> int:

@@ -299,7 +299,7 @@ def _formats(experiment: Experiment) -> list[str]:
     """How many files of each other framework are read, and what documents are beside the job's own lines."""
     native = any(s.writer is not None and not is_foreign(s.name) for s in experiment.sources.values())
     documents = {s.writer.open.writer for s in experiment.sources.values() if s.writer is not None and is_document(s)}
-    beside = " beside the job's own lines, which is fine: a row shows each value once"
+    beside = " beside the job's own lines, which is fine: both hold the same values"
     return [
         f"reads {counted(count, 'file')} of {name}{beside if native and name in documents else ''}"
         for name, count in sorted(experiment.intake.formats().items())
