@@ -17,6 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.daemon.loop import _Queue
+from rlship_sidecar.errors import OwnedElsewhere
 from rlship_sidecar.ownership import lease as leasing
 from rlship_sidecar.report.status import STATUS_FILE
 from tests.kit.verbs import run_here
@@ -503,3 +505,25 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert "other.jsonl" in done.output, verb
         assert "permission denied" in done.output.lower(), verb
         assert done.exit_code == 3, verb
+
+
+def test_one_owner_of_many_experiments_is_one_message() -> None:
+    """Its experiments are counted and some are named; those that were reported are left out until it is asked again."""
+    queue = _Queue()
+
+    def own(*names: str) -> None:
+        owner = "another sidecar: process 7 on h"
+        queue.owned = {Path(name): OwnedElsewhere(f"{name} is", owner, "kill") for name in names}
+
+    own("a", "b", "c", "d", "e")
+    (found,) = queue.take_owned(again=False)
+    assert found.message == "5 experiments (a, b, c and 2 more) are owned by another sidecar: process 7 on h"
+    assert found.exit_code == 5
+    own("a", "f")
+    assert [str(error) for error in queue.take_owned(again=False)] == [
+        "f is owned by another sidecar: process 7 on h\nkill"
+    ]
+    own("a", "f")
+    assert queue.take_owned(again=False) == []
+    own("a", "f")
+    assert queue.take_owned(again=True)[0].message.startswith("2 experiments (a, f) are owned by")
