@@ -226,6 +226,7 @@ def test_a_forked_process_of_multiprocessing(tmp_path: Path) -> None:
                 wandb.log({"c": n}, step=i)
         if __name__ == "__main__":
             wandb.init()
+            wandb.log({"p": 1}, step=0)  # so that there is a file whose child the children's are
             stop = threading.Event()
             def busy():
                 while not stop.is_set():
