@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -120,7 +119,3 @@ def said(found: list[Record]) -> Record:
             for name, value in record.items():
                 whole[name] = {**whole.get(name, {}), **value} if isinstance(value, dict) else value
     return whole
-
-
-def processors() -> int:
-    return os.cpu_count() or 1
