@@ -15,7 +15,7 @@ from ..values import number
 from . import values as kinds
 from .axes import COUNTER, Router, flat
 from .media import Copier, file_of
-from .tables import Tables, column_names, score_of
+from .tables import Tables, column_names, score_of, step_in
 from .told import Tally
 from .track import Track
 
@@ -258,7 +258,11 @@ class Recorder:
 
     def _write_table(self, track: Track, key: str, table: Any, step: int | None, t: float) -> None:
         names = column_names(table)
-        for cells in self._tables.new_rows(key, table):
+        rows = self._tables.new_rows(key, table)
+        # TRL logs the completions of a step right after its metrics, without a step: their time is in the next one.
+        if step is None and step_in(names, rows) == track.newest:
+            step = track.newest
+        for cells in rows:
             row = {
                 name: self.keep_file(key, cell, track, step, t) if kinds.is_ours(cell) else cell
                 for name, cell in zip(names, cells)

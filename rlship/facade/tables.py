@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import weakref
 
+from ..steps import whole_step
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+_STEPS = ("step", "global_step")
 _SCORES = ("reward", "rewards", "score", "total_reward")
 _MAX_TABLES = 1000
 
@@ -54,6 +57,18 @@ def column_names(table: Any) -> list[str]:
         name = str(column) or "_"
         found.append(name if name not in found else f"{name}.{len(found)}")
     return found
+
+
+def step_in(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> int | None:
+    """The one step that all rows name in their column `step` or `global_step`, else None."""
+    place = next((place for place, name in enumerate(names) if name.lower() in _STEPS), None)
+    if place is None:
+        return None
+    try:
+        found = {whole_step(row[place]) for row in rows}
+    except Exception:  # noqa: BLE001 - a cell's own code may raise anything; it names no step then
+        return None
+    return found.pop() if len(found) == 1 else None
 
 
 def score_of(row: dict[str, Any]) -> float | None:

@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+# Where the client keeps facts of its own in a config. Other names with a leading underscore are the job's.
+CLIENTS_OWN = "_wandb"
+
 
 def telling_config(base: type, changed: Callable[[dict[str, Any]], object]) -> type:
     """A class like the client's own `base`, of which `changed(values)` is called with the values of changed keys."""
@@ -14,7 +17,7 @@ def telling_config(base: type, changed: Callable[[dict[str, Any]], object]) -> t
     def tell(config: Any, names: Iterable[Any]) -> None:
         # The client strips these from the names.
         wanted = {name.strip("-") for name in names if isinstance(name, str)}
-        changed({name: config[name] for name in wanted if name in config and not name.startswith("_")})
+        changed({name: config[name] for name in wanted if name in config and name != CLIENTS_OWN})
 
     class Config(base):  # type: ignore[misc]  # the class is known at run time only
         def __setitem__(self, key: Any, val: Any) -> None:

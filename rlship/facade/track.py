@@ -57,6 +57,11 @@ class Track(Logger):
             lambda found: self.stream.misuse.several(found),
         )
 
+    @property
+    def newest(self) -> int:
+        """The step of the latest row; -1 before the first, and in a forked child."""
+        return self._at
+
     def put(self, metrics: dict[str, Any], step: int | None, t: float) -> None:
         """Write one record of metrics at `step`; without a step it is a stream line, whatever comes later."""
         if self.closed or not self.start():

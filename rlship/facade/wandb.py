@@ -19,6 +19,7 @@ from .. import registry
 from . import boards, places
 from .recorder import Place, Recorder, fault, notices
 from .running import State, begin
+from .told import CLIENTS_OWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class Facade:
         tags = getattr(settings, "run_tags", None)
         if tags:
             facts["tags"] = [str(tag) for tag in tags]
-        config = {key: value for key, value in dict(run.config).items() if not key.startswith("_")}
+        config = {key: value for key, value in dict(run.config).items() if key != CLIENTS_OWN}
         if config:
             facts["config"] = config
         if facts:

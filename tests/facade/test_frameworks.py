@@ -210,7 +210,8 @@ FRAMEWORKS = {
     "transformers": Framework(
         """
         wandb.init(project="huggingface", name="out")
-        wandb.config.update({"lr": 1e-5, "nested": {"a": None}}, allow_val_change=True)
+        config = {"lr": 1e-5, "nested": {"a": None}, "_name_or_path": "org/model"}
+        wandb.config.update(config, allow_val_change=True)
         wandb.define_metric("train/global_step")
         wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
         wandb.run._label(code="transformers_trainer")
@@ -224,7 +225,7 @@ FRAMEWORKS = {
         wandb.finish()
         """,
         {"train/": "train/global_step"},
-        {"lr": 1e-5, "nested": {"a": None}, "model/num_parameters": 1000},
+        {"lr": 1e-5, "nested": {"a": None}, "_name_or_path": "org/model", "model/num_parameters": 1000},
     ),
 }
 

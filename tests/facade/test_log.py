@@ -173,6 +173,32 @@ def test_tables_are_samples_without_rows_that_were_logged_before(tmp_path: Path)
     assert [(one["step"], one["row"]["x"]) for one in samples(found, "same")] == [(0, 1), (1, 1)]
 
 
+def test_a_table_that_names_the_step_just_logged_is_at_it(tmp_path: Path) -> None:
+    """A table without a step, whose rows all name the newest step, is of that step, in step with W&B, although its time
+    is in the next one. With another step, several steps or texts it belongs to none.
+    """
+    job = run(
+        tmp_path,
+        """
+        wandb.init()
+        wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
+        def log(key, *steps):
+            wandb.log({key: wandb.Table(columns=["step", "text"], data=[[step, "x"] for step in steps])})
+        log("before", 1)
+        for step in (1, 2):
+            wandb.log({"loss": 0.5, "train/global_step": step})
+            log("completions", step, step)
+        log("other", 1)
+        log("several", 1, 2)
+        log("texts", "2")
+        """,
+    )
+    found = job.file()
+    at = {name: [one.get("step") for one in samples(found, name)] for name in ("completions", "other", "several")}
+    assert at == {"completions": [1, 1, 2, 2], "other": [None], "several": [None, None]}
+    assert [one.get("step") for name in ("before", "texts") for one in samples(found, name)] == [None, None]
+
+
 def test_config_and_summary(tmp_path: Path) -> None:
     """Every way to change the config is recorded, a changed value still raises, and what the job puts into the summary
     is recorded; a summary asked for by `define_metric` too. Secrets do not reach the disk.
