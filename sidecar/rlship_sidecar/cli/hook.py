@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json as as_json
 import os
-import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
-
-if TYPE_CHECKING:
-    from rlship_sidecar.launch.environments import HookState
 
 
 @click.command(short_help="Put the hook of `rlship run` into the environment of a Python, or remove it.")
@@ -39,15 +34,5 @@ def hook(context: click.Context, action: str, python: str | None, json: bool) ->
     if json:
         click.echo(as_json.dumps({**asdict(state), "packages": str(state.packages)}))
     else:
-        click.echo(_words(state))
+        click.echo(": ".join(filter(None, environments.described(state))))
     context.exit(0)
-
-
-def _words(state: HookState) -> str:
-    remove = f"rlship hook remove --python {shlex.quote(state.python)}"
-    if not state.installed:
-        return f"{state.python}: no hook in {state.packages}; `rlship run` needs none"
-    if not state.works:
-        return f"{state.python}: the hook in {state.packages} leads to {state.leads_to}, which is gone: {remove}"
-    whose = "this rlship" if state.is_current else f"another rlship, {state.leads_to}"
-    return f"{state.python}: hook of {whose} in {state.packages}; it acts where RLSHIP_DIR is set"

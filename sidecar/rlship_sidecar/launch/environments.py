@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -106,6 +107,17 @@ def _state(program: str, version: tuple[int, ...], packages: Path) -> HookState:
             if line.startswith(_HOOK_LINE):
                 hook = str(ast.literal_eval(line.removeprefix(_HOOK_LINE)))
     return HookState(program, version, packages, installed, hook, hook == HOOK, os.path.isfile(hook))
+
+
+def described(state: HookState) -> tuple[str, str]:
+    """What the hook of an environment is, and what to do, or ""."""
+    if not state.installed:
+        return f"{state.python}: no hook in {state.packages}; `rlship run` needs none", ""
+    if not state.works:
+        gone = f"{state.python}: the hook in {state.packages} leads to {state.leads_to}, which is gone"
+        return gone, f"rlship hook remove --python {shlex.quote(state.python)}"
+    whose = "this rlship" if state.is_current else f"another rlship, {state.leads_to}"
+    return f"{state.python}: hook of {whose} in {state.packages}; it acts where RLSHIP_DIR is set", ""
 
 
 def install(state: HookState) -> None:

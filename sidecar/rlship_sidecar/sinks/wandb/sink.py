@@ -25,7 +25,7 @@ from rlship_sidecar.rows import Row, axis
 from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.scratch import own, remove_left_behind
 from rlship_sidecar.sinks import budget, names, renamed
-from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkUnavailable
 from rlship_sidecar.sinks.names import (
     DEFAULT_NAMES,
     EXTRAS,
@@ -40,6 +40,7 @@ from rlship_sidecar.sinks.names import (
 )
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.tables import safe_name, table, tables
+from rlship_sidecar.sinks.wandb.access import asked_mode, expected_mode, server_of
 from rlship_sidecar.sinks.wandb.described import described
 from rlship_sidecar.sinks.wandb.link import ChildLink, environment
 from rlship_sidecar.sinks.wandb.offline import sync_command
@@ -274,7 +275,7 @@ class WandbSink(Sink):
         """
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
-        mode = self._opened_mode or _expected_mode(_mode(options.get("mode", "auto"), env), env)
+        mode = self._opened_mode or expected_mode(asked_mode(options.get("mode", "auto"), env), env)
         server = options.get("base_url") or env.get("WANDB_BASE_URL") or ""
         project, entity = place_of(run, options, env)
         place = "" if mode == "online" else str(options.get("dir") or "")
@@ -289,7 +290,7 @@ class WandbSink(Sink):
         self._run = run
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
-        options["mode"] = _mode(options.get("mode", "auto"), env)
+        options["mode"] = asked_mode(options.get("mode", "auto"), env)
         state_dir = run.state_dir.absolute()  # the child's own working directory is the scratch folder
         folder = run.experiment.absolute() / options["dir"] if options.get("dir") else None
         if folder is not None:
@@ -303,8 +304,8 @@ class WandbSink(Sink):
         link = self._link = ChildLink(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
         )
-        if _expected_mode(options["mode"], env) == "online":
-            server = options.get("base_url") or env.get("WANDB_BASE_URL") or "https://api.wandb.ai"
+        if expected_mode(options["mode"], env) == "online":
+            server = server_of(options, env)
             self._opening = time.monotonic(), server
         try:
             opened = link.wait_opened()
@@ -508,24 +509,6 @@ def _check_option(name: str, value: Any) -> None:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
     elif name not in (*budget.OPTIONS, *names.OPTIONS):
         check_text("wandb", name, value)
-
-
-def _mode(asked: str, env: Mapping[str, str]) -> str:
-    wanted = env.get("WANDB_MODE", "").lower()
-    if asked != "auto" or not wanted:
-        return asked
-    if wanted == "disabled":
-        raise SinkRefused('sink wandb: WANDB_MODE is "disabled": leave the sink out, or set [sink.wandb] mode')
-    return "offline" if wanted in ("offline", "dryrun") else "online"
-
-
-def _expected_mode(mode: str, env: Mapping[str, str]) -> str:
-    """The client's choice for "auto", as far as it is known without the client: a login is an entry in a netrc."""
-    if mode != "auto":
-        return mode
-    netrc = env.get("NETRC") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".netrc")
-    named = env.get("WANDB_API_KEY") or env.get("WANDB_IDENTITY_TOKEN_FILE") or os.path.exists(netrc)
-    return "online" if named else "offline"
 
 
 def run_id(store_id: str) -> str:

@@ -1,0 +1,158 @@
+"""What the last sidecar of an experiment left: its status, who it was, and which processes ended since."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rlship_sidecar.cli import places
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.report import terminal
+
+if TYPE_CHECKING:
+    from rlship_sidecar.ownership.lease import Owner
+    from rlship_sidecar.report.ended import EndedProcesses
+    from rlship_sidecar.report.status import Status
+
+STALE_S = 30.0  # a sidecar writes a status at least every few seconds
+DATED_S = 120.0  # older than that, a person wants to see a date
+OFFLINE_RUN = "offline-run-"  # how names of W&B's folders of offline runs begin
+ENDS_S = 2.0  # the time that a process may need to end once it has released its lease
+
+
+class SidecarState(NamedTuple):
+    """Whether a sidecar runs, in words, and what to `do`, or "". `wanting`: rows wait until that is done."""
+
+    what: str
+    do: str = ""
+    wanting: bool = False
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return f"{self.what}. {self.do}" if self.do else self.what
+
+
+def read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | None:
+    """The last status in a state folder, with `running` as it is now, and the present or last owner; None without a
+    status. Raises RlshipError.
+    """
+    import msgspec
+
+    from rlship_sidecar.ownership.lease import last_owner
+    from rlship_sidecar.report.status import STATUS_FILE, read_status
+
+    try:
+        known = read_status(state_dir)
+        holder = last_owner(state_dir)
+    except msgspec.DecodeError as problem:
+        raise RlshipError(
+            f"{state_dir / STATUS_FILE} is damaged: {problem}", "a running sidecar writes it anew"
+        ) from problem
+    except OSError as problem:
+        raise RlshipError(
+            f"{problem.filename or state_dir} cannot be read: {problem.strerror}",
+            "run as the user who runs the sidecar",
+        ) from problem
+    if known is None:
+        return None
+    for sink in known.sinks:
+        sink.where = _still_there(sink.where)
+    known.running = holder is not None and (
+        _rests(known, holder) if holder.released else _alive(holder, known, lease_ttl_s)
+    )
+    return known, holder
+
+
+def _still_there(where: str) -> str:
+    """The destination of a sink; "" for a command on a folder that was removed since."""
+    if not where.startswith("wandb sync "):
+        return where
+    # The folder of all offline runs, or a pattern of folders in it, or one of them, as an earlier rlship wrote it.
+    named = Path(shlex.split(where)[-1])
+    runs = (named.parent, named.name) if named.name.startswith(OFFLINE_RUN) else (named, f"{OFFLINE_RUN}*")
+    return where if any(runs[0].glob(runs[1])) else ""
+
+
+def _alive(holder: Owner, known: Status, lease_ttl_s: float) -> bool:
+    """True if the owner lives. An owner on another host can only be judged by the age of its status."""
+    return holder.alive if holder.alive is not None else time.time() - known.t < lease_ttl_s
+
+
+def _rests(known: Status, holder: Owner) -> bool:
+    """True if a living sidecar put the experiment to rest: it watches the files, and holds nothing open."""
+    delivered = all(sink.next_row >= known.rows or sink.state == "refused" for sink in known.sinks)
+    made = not any(actor.open_units for actor in known.actors)
+    return holder.alive is True and delivered and made
+
+
+def ended(now: Status) -> EndedProcesses:
+    """The processes that ended. If no sidecar has read on since the status, the files themselves tell how they end and
+    when they last grew.
+    """
+    from rlship_sidecar.report.ended import FileEnds, ended_processes
+    from rlship_sidecar.tail.listing import WRITERS_FOLDER
+
+    t = time.time()
+    is_stale = not now.running or t - now.t > STALE_S
+    silent_s, ends = {}, FileEnds()
+    for writer in now.writers:
+        if not writer.awaited:
+            continue
+        silent_s[writer.file] = max(0.0, writer.silent_s + t - now.t)
+        if is_stale and not writer.format:
+            file = Path(now.experiment, WRITERS_FOLDER, writer.file)
+            with suppress(OSError):
+                written = os.lstat(file).st_mtime
+                silent_s[writer.file] = min(silent_s[writer.file], max(0.0, t - written))
+                if written > now.t:
+                    ends.unread.add(writer.file)
+            close = places.last_close(file)
+            if close is not None and not (close.rolls or close.failed):
+                ends.closed.add(writer.file)
+    return ended_processes(now, silent_s, ends)
+
+
+def sidecar(now: Status, owner: Owner | None, ended: EndedProcesses) -> SidecarState:
+    """Describe the sidecar of an experiment whose last status is `now`."""
+    age_s = max(0.0, time.time() - now.t)
+    age = f"{terminal.duration(age_s)} ago{f' ({terminal.date(now.t)})' if age_s >= DATED_S else ''}"
+    who = f"pid {owner.pid} on {terminal.clean(owner.host)}" if owner else ""
+    # An owner that gave the experiment up and lives on tries to get it back, unless it is just ending.
+    gave_up = owner is not None and owner.released and age_s > ENDS_S and not (terminal.finished(now) or now.running)
+    if owner and owner.alive and (gave_up or (not owner.released and age_s > STALE_S)):
+        host, old = terminal.clean(owner.host), terminal.duration(age_s)
+        is_old = f"process {owner.pid} on {host} is alive, but its last status is {old} old (state disk full?)"
+        return SidecarState(is_old, wanting=True)
+    if owner and owner.released and now.running:
+        state = "finished: all writers closed, all rows delivered" if terminal.finished(now) else "at rest: nothing new"
+        return SidecarState(f"{state}; as of {age}. The sidecar ({who}) goes on if a file changes")
+    if owner and owner.released:
+        who = ""
+    if now.running:
+        return SidecarState(f"sidecar running ({who}), as of {age}")
+    if terminal.finished(now):
+        return SidecarState(f"finished: all writers closed, all rows delivered; as of {age}")
+    last = f" (the last was {who})" if who else ""
+    where = shlex.quote(terminal.clean(now.experiment))
+    without = f"no sidecar running{last}; as of {age}"
+    if not ended.all:
+        return SidecarState(without, f"To go on: rlship watch {where}", wanting=True)
+    if _is_left(now, ended, age_s):
+        do = f"To make and deliver the last rows: rlship watch --once {where}"
+        return SidecarState(without, do, wanting=True)
+    return SidecarState(without, f"All rows are delivered; once the job goes on: rlship watch {where}")
+
+
+def _is_left(now: Status, ended: EndedProcesses, age_s: float) -> bool:
+    """True if a sidecar would find something to do: steps without a row, a sink without all rows, lines not read."""
+    return (
+        any(actor.open_units for actor in now.actors)
+        or any(sink.next_row < now.rows for sink in now.sinks)
+        or any(ended.silent_s[writer.file] < age_s for writer in ended.writers)
+        or bool(ended.closed)
+    )
