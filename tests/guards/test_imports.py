@@ -38,7 +38,7 @@ ORDER = (
     *("state_file", "steps", "tally"),
     *("tail", "decode", "align", "run_data", "store", "reduce", "streams", "bounded_toml", "config", "pipeline"),
     *("report", "sinks", "observe", "ownership", "daemon", "replay"),
-    *("export", "tabular", "checking", "demo", "launch", "cli"),
+    *("export", "tabular", "checking", "demo", "launch", "doctor", "cli"),
 )
 # What a worker's package may import inside a function, once it is asked for what needs it, and where.
 OPTIONAL = {

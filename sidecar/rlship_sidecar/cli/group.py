@@ -12,6 +12,7 @@ from rlship import _version
 from rlship_sidecar import output
 from rlship_sidecar.cli.check import check
 from rlship_sidecar.cli.demo import demo
+from rlship_sidecar.cli.doctor import doctor
 from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.hook import hook
 from rlship_sidecar.cli.metrics import metrics
@@ -37,7 +38,7 @@ Exit codes:
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
 # With `| head` the reader has what it wanted: these verbs end without a message, as other programs do.
-_SHORT = ("status", "export", "query", "metrics", "check")
+_SHORT = ("status", "export", "query", "metrics", "check", "doctor")
 
 SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
@@ -85,7 +86,7 @@ def _name_variables(verb: click.Command) -> None:
             flag.allow_from_autoenv = False  # the automatic name would be the parameter's
 
 
-for verb in (run, watch, replay, status, query, export, sysmon, scrape, metrics, check, hook, demo):
+for verb in (run, watch, replay, status, query, export, sysmon, scrape, metrics, check, doctor, hook, demo):
     _name_variables(verb)
     rlship.add_command(verb)
 
