@@ -225,9 +225,7 @@ def of_status(status: Status, ended: EndedProcesses, t: float, version: str) -> 
             )
     if dead := status.dead_letter_count + status.dead_value_count:
         which = shlex.quote(status.experiment)
-        yield DoctorFinding(
-            "lines", f"{counted(dead, 'line or value')} could not be used", f"rlship check {which}", True
-        )
+        yield DoctorFinding("lines", f"lines or values that could not be used: {dead}", f"rlship check {which}", True)
     if ended.writers:
         *lines, do = ended.lines(status, t)
         yield DoctorFinding("writers", "; ".join(lines), do.strip(), True)

@@ -96,7 +96,7 @@ def files(experiment: Path, state_dir: Path) -> ExperimentFiles:
     above = place(experiment)
     writers = experiment / WRITERS_FOLDER
     newest = 0.0
-    is_there = writers.is_dir() and not writers.is_symlink()
+    is_there = os.path.isdir(writers) and not os.path.islink(writers)
     listed = is_there and _may(writers, os.R_OK | os.X_OK)
     unreadable = [str(writers)] if is_there and not listed else []
     for entry in os.scandir(writers) if listed else ():
@@ -132,7 +132,7 @@ def _may(path: str | Path, what: int) -> bool:
 def _nearest(path: str | Path) -> str:
     """The folder itself, or the nearest one above it that exists."""
     at = Path(path).absolute()
-    while not at.is_dir():
+    while not os.path.isdir(at):
         at = at.parent
     return str(at)
 
