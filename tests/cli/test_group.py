@@ -99,17 +99,24 @@ def test_help_is_quick() -> None:
 
 @pytest.mark.parametrize(
     ("problem", "code"),
-    [(RlshipError, 1), (NothingToWatch, 1), (UsageProblem, 2), (OwnedElsewhere, 5)],
+    [
+        (RlshipError("it \x1b[2J failed", "do this\nor that"), 1),
+        (NothingToWatch("it \x1b[2J failed", "do this\nor that"), 1),
+        (UsageProblem("it \x1b[2J failed", "do this\nor that"), 2),
+        (OwnedElsewhere("it \x1b[2J failed, as it is", "pid 7", "do this\nor that"), 5),
+    ],
+    ids=lambda given: type(given).__name__ if isinstance(given, RlshipError) else "",
 )
-def test_errors_end_with_their_code(problem: type[RlshipError], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_end_with_their_code(problem: RlshipError, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An RlshipError prints message and hint on stderr, without control characters, and sets the exit code."""
 
     @click.command()
     def failing() -> None:
-        raise problem("it \x1b[2J failed", "do this\nor that")
+        raise problem
 
     monkeypatch.setitem(rlship.commands, "failing", failing)
     result = CliRunner().invoke(rlship, ["failing"])
     assert result.exit_code == code
     assert result.stdout == ""
-    assert result.stderr == "rlship: it \\x1b[2J failed\n  do this\n  or that\n"
+    said = problem.message.replace("\x1b", "\\x1b")
+    assert result.stderr == f"rlship: {said}\n  do this\n  or that\n"

@@ -60,13 +60,15 @@ print([name for name in slow if name in sys.modules])
 
 
 def test_the_package_imports_one_way(tmp_path: Path) -> None:
-    """The writer never reaches for the sidecar or the formats; only the command and the catalogue do, when used."""
+    """The writer never reaches for the sidecar or the formats; only the command and the catalogue do, when used. The
+    hook names the sidecar to leave its processes alone.
+    """
     named = {
         path.name
         for path in PACKAGE.rglob("*.py")
         if "rlship_sidecar" in path.read_text() or "rlship_formats" in path.read_text()
     }
-    assert named == {"__main__.py", "metrics.py"}
+    assert named == {"__main__.py", "metrics.py", "interception.py"}
 
 
 def test_the_command_says_how_to_install_it(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_the_command_says_so_where_other_packages_brought_click(tmp_path: Path) 
     about.parent.mkdir()
     about.write_text("Metadata-Version: 2.1\nName: rlship\nVersion: 0.1.0\nRequires-Dist: msgspec>=0.19\n")
     (tmp_path / "run" / "rlship").mkdir(parents=True)
-    for verb in ("status", "query", "watch"):
+    for verb in ("status", "replay", "watch"):
         call = f"sys.path.append({str(place)!r}); sys.argv[1:] = [{verb!r}, sys.argv[1]]\n"
         done = alone(
             tmp_path / verb,

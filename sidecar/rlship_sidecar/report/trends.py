@@ -231,7 +231,13 @@ class Trends:
         of = {STEP: actor, ALIGNED: self._lead}.get(kind)
         latest = None if of is None else behind.get(of)
         newest = max(_up_to(points, latest), default=max(points))
-        values, found = curve.values(newest, points[newest].value), lookup(actor, _metric(actor, key))
+        found = lookup(actor, _metric(actor, key))
+        if latest is None:
+            first, values = min(curve.first, newest), curve.values(newest, points[newest].value)
+        else:  # the curve of the whole run is that of the former life, but for what is done again
+            again = sorted(_up_to(points, latest)) or [newest]
+            first = again[0]
+            values = [points[one].value if points[one].is_finite else None for one in again]
         finite = curve.finite if values[-1] is None and curve.finite is not None and curve.finite[0] <= newest else None
         return TrendStatus(
             key,
@@ -243,7 +249,7 @@ class Trends:
             found.unit if found is not None else "",
             rows_since=sum(index > newest for index in _up_to(family.times, latest)),
             nonfinite=points[newest].nonfinite,
-            first=min(curve.first, newest),
+            first=first,
             finite=None if finite is None else finite[1],
             finite_index=None if finite is None else finite[0],
         )

@@ -25,7 +25,7 @@ from rlship_sidecar.rows import Row, axis
 from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.scratch import own, remove_left_behind
 from rlship_sidecar.sinks import budget, names, renamed
-from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import (
     DEFAULT_NAMES,
     EXTRAS,
@@ -243,10 +243,10 @@ class WandbSink(Sink):
         """That there is no API key, if no mode is set."""
         try:
             env = environment()
-            mode = _mode(_options(options).get("mode", "auto"), env)
+            mode = asked_mode(_options(options).get("mode", "auto"), env)
         except SinkRefused:  # the first `open` says why
             return ""
-        return NO_KEY if mode == "auto" and _expected_mode(mode, env) == "offline" else ""
+        return NO_KEY if mode == "auto" and expected_mode(mode, env) == "offline" else ""
 
     @property
     def trouble(self) -> str:  # type: ignore[override]  # a property here, because it is read and never set
