@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, SupportsIndex
 
+    from .gpu.late import Timed
     from .identity import Identity
     from .threads import RLock
     from .tracing import Span
@@ -221,6 +222,17 @@ class Logger:
         batches.add(name, values, weights, step)
         if batches.full:
             stream.collect()
+
+    @guarded(None)
+    def record_late(self, value: Timed, reductions: Mapping[str, str]) -> None:
+        """Record metrics at the implicit step whose values a device delivers later, with a reduction for each."""
+        stream = self.stream
+        if not stream.live and not self._begin():
+            return
+        for name, reduce in reductions.items():
+            stream.declared.ask(name, reduce)
+        value.t, value.step = self.clock(), self._implicit(stream)
+        stream.deferred.add(value)
 
     @guarded(None)
     def define(

@@ -178,6 +178,11 @@ def current() -> Logger:
     return _disabled
 
 
+def opened() -> Logger | None:
+    """The Logger of the module's functions if the process has an open one. It opens none and reports nothing."""
+    return _default if _default is not None and not _default.closed else None
+
+
 def is_off() -> bool:
     """True if `RLSHIP_DISABLE` is set."""
     return os.environ.get("RLSHIP_DISABLE", "") not in ("", "0")

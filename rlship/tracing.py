@@ -251,6 +251,11 @@ def wrapped(span: Span, function: F) -> F:
     return update_wrapper(around, function)  # type: ignore[return-value]
 
 
+def is_coroutine_function(function: Any) -> bool:
+    """True if what a call of `function` returns has to be awaited."""
+    return bool(_flags(function) & _COROUTINE)
+
+
 def _flags(function: Any) -> int:
     """The code flags of the function finally called. Not `inspect`, which takes longer to import than this package."""
     while isinstance(function, partial):

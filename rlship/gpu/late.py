@@ -26,6 +26,11 @@ if TYPE_CHECKING:
         def lines(self) -> list[str]:
             """The lines that hold it, once it is ready."""
 
+    class Timed(Late, Protocol):
+        """A late value that its Logger gives a step and a time."""
+
+        t: float
+
 
 PATIENCE_S = 5.0  # how long a barrier waits for values of its steps
 MAX_AGE_S = 300.0  # a value that no barrier waits for is given up at this age
