@@ -114,7 +114,7 @@ class Tracer:
 
     def _safely(self, call: Callable[..., None], *args: Any) -> None:
         logger = current.logger()
-        if not logger.start() or is_off():
+        if not logger.start() or _off():
             return
         try:
             call(logger, *args)
@@ -238,5 +238,5 @@ class trace:  # noqa: N801 - it is called like a function, and used as a context
         return update_wrapper(around, function)  # type: ignore[return-value]
 
 
-def is_off() -> bool:
+def _off() -> bool:
     return os.environ.get("DISABLE_PERF_METRICS", "").strip().lower() in _YES

@@ -8,6 +8,7 @@ one of its own, as it wants other versions.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from tests.endtoend.evidence import newest, shipped, stored
 from tests.endtoend.sidecar import rlship, watching
 
 JOBS = Path(__file__).with_name("jobs")
+ROOT = JOBS.parents[2]
 LIMIT_S = 300.0
 SETTLED_S = 15.0  # the last step closes 10 s after its last line
 
@@ -27,6 +29,7 @@ def main() -> int:
     venv, swift = (Path(argument).resolve() for argument in sys.argv[1:])
     jobs = {
         "grpo.py": venv,
+        "grpo_native.py": venv,
         "verl_file.py": venv,
         "titan.py": venv,
         "swift_train.py": swift,
@@ -47,7 +50,8 @@ def tried(folder: Path, environment: Path, job: str) -> tuple[list[str], str]:
     home.mkdir()
     with watching(experiment, home=home) as sidecar:
         command = [environment / "bin" / "python", JOBS / job, experiment, truth]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S)
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}  # for the job that calls rlship by itself
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT_S)
         if done.returncode:
             return [f"the job failed: {done.stderr[-2000:]}"], "not compared"
         time.sleep(SETTLED_S)

@@ -49,6 +49,9 @@ OPTIONAL = {
     PACKAGES["rlship"] / "hook" / "ray.py": {"ray"},
     # A process to which a job passed its run imports the package that the job imported.
     PACKAGES["rlship"] / "facade" / "running.py": {"wandb"},
+    # Frameworks that call their integration, which has then been imported by them.
+    PACKAGES["rlship"] / "integrations" / "trainer.py": {"pandas"},
+    PACKAGES["rlship"] / "integrations" / "transformers.py": {"transformers"},
 }
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 
