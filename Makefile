@@ -88,7 +88,7 @@ $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 $(VENV)-frameworks/.installed: tests/frameworks/trl.txt tests/frameworks/loggers.txt | $(BIN)/python
 	$(BIN)/python -m venv $(VENV)-frameworks
 	$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check -r tests/frameworks/trl.txt
-	$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/frameworks/loggers.txt
+	$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/frameworks/loggers.txt -e .
 	@touch $@
 
 $(VENV)-ms-swift/.installed: tests/frameworks/ms-swift.txt | $(BIN)/python

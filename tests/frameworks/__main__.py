@@ -19,7 +19,6 @@ from tests.endtoend.evidence import newest, shipped, stored
 from tests.endtoend.sidecar import rlship, watching
 
 JOBS = Path(__file__).with_name("jobs")
-ROOT = JOBS.parents[2]
 LIMIT_S = 300.0
 SETTLED_S = 15.0  # the last step closes 10 s after its last line
 
@@ -30,6 +29,7 @@ def main() -> int:
     jobs = {
         "grpo.py": venv,
         "grpo_native.py": venv,
+        "lightning_native.py": venv,
         "verl_file.py": venv,
         "titan.py": venv,
         "swift_train.py": swift,
@@ -50,7 +50,7 @@ def tried(folder: Path, environment: Path, job: str) -> tuple[list[str], str]:
     home.mkdir()
     with watching(experiment, home=home) as sidecar:
         command = [environment / "bin" / "python", JOBS / job, experiment, truth]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}  # for the job that calls rlship by itself
+        env = {**os.environ, "RLSHIP_DIR": str(experiment)}  # for the frameworks that call rlship by themselves
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT_S)
         if done.returncode:
             return [f"the job failed: {done.stderr[-2000:]}"], "not compared"

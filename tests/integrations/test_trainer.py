@@ -9,7 +9,6 @@ import copy
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,8 @@ import pytest
 
 import rlship
 from rlship import registry
-from rlship.integrations import source
 from rlship.integrations.trainer import RlshipCallback
 from tests.writer.reading import files, kinds, merged, metrics, records
-
-
-@pytest.fixture(autouse=True)
-def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No Logger of another test, and no setting of the user."""
-    for name in ("RLSHIP_DIR", "RLSHIP_ACTOR", "RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(registry, "_default", None)
-    monkeypatch.setattr(registry, "_loggers", {})
-    monkeypatch.setattr(source, "_opened", [])
-    yield
-    for logger in [*registry._loggers.values()]:
-        logger.close()
 
 
 class Arguments:
