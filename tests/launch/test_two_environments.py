@@ -94,7 +94,7 @@ def test_a_job_that_has_wandb_only(tool: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     with LoopbackBackend() as backend:
         settings = environment(home, {**backend.environment(home), "RLSHIP_SINKS": "wandb"})
-        job = [tmp_path / "venv" / "bin" / "python", "-c", JOB.replace("NAMES", repr(names))]
+        job = [str(tmp_path / "venv" / "bin" / "python"), "-c", JOB.replace("NAMES", repr(names))]
         done = subprocess.run(
             [tool, "run", "--dir", "run", "--watch", "--", *job],
             cwd=tmp_path,

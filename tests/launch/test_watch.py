@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from rlship.hook.environment import SITE
 from tests.kit.waiting import wait_until
@@ -18,7 +19,7 @@ from tests.loopback.backend import API_KEY, LoopbackBackend
 JOB = (sys.executable, "-c")
 
 
-def rows(folder: Path) -> list[dict[str, object]]:
+def rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of the trainer that the sink jsonl has."""
     file = folder / "rlship" / "state" / "rows.jsonl"
     return [row for row in map(json.loads, file.read_text().splitlines()) if row["actor"] == "trainer"]
@@ -31,6 +32,24 @@ def test_the_rows_of_a_short_job_are_delivered(tmp_path: Path) -> None:
     assert (process.returncode, out) == (9, "out\n")
     assert [row["index"] for row in rows(tmp_path / "run")][:3] == [0, 1, 2]
     assert f"{tmp_path}/run are delivered" in err
+
+
+def test_a_rank_that_never_logs_holds_nothing_back(tmp_path: Path) -> None:
+    """Where only rank 0 of two logs, the rows of a short job name rank 1 as absent, and are there at its end."""
+    with started(tmp_path, *JOB, logs(), settings={**JSONL, "RANK": "0", "WORLD_SIZE": "2"}) as process:
+        process.communicate(timeout=100)
+    assert process.returncode == 0
+    found = [row for row in rows(tmp_path / "run") if row["kind"] == "step"]
+    assert [(row["index"], row["coverage"]["absent"]) for row in found] == [(step, ["0.1"]) for step in range(3)]
+
+
+def test_the_last_step_of_a_killed_job_is_delivered(tmp_path: Path) -> None:
+    """After kill -9 the step that has no barrier is in a row, once all that the job wrote is read."""
+    code = logs("rlship.log({'loss': 9.0}, step=3); rlship.flush(); import os; os.kill(os.getpid(), 9)")
+    with started(tmp_path, *JOB, code) as process:
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGKILL
+    assert [row["index"] for row in rows(tmp_path / "run") if row["kind"] == "step"] == [0, 1, 2, 3], err
 
 
 def test_the_first_line_is_where_the_run_is(tmp_path: Path) -> None:

@@ -367,7 +367,9 @@ class _Daemon:
         return bool(shippers or resting) and all(kept.all_refused for kept in resting)
 
     def _read_what_is_there(self) -> None:
-        """Before the end, make rows of the steps that writers finished; with `once`, of all that they wrote."""
+        """Before the end, make rows of the steps that writers finished; of all that they wrote with `once`, or where
+        every one has closed.
+        """
         active = self._fleet.active
         for path, watched in list(active.items()):
             watched.end_own()
@@ -391,7 +393,10 @@ class _Daemon:
 
     def _read_on(self, watched: Watched) -> bool:
         if not self._once:
-            return watched.look(time.monotonic(), {}, self._wake)
+            # Where every writer has closed, nothing more will come: no rank is waited for that never logged.
+            return watched.look(time.monotonic(), {}, self._wake) or (
+                not watched.experiment.awaited() and watched.read_to_the_end()
+            )
         more = watched.read_to_the_end()
         self._tell(time.monotonic())
         if more and watched.experiment.intake.holding:

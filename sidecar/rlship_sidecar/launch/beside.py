@@ -44,6 +44,7 @@ class Beside:
         self._restart_at: float | None = None
         self._given_up = False
         self._is_last = False
+        self._is_done: Callable[[], bool] = lambda: True
         self._sidecar: subprocess.Popen[bytes] | None = None
         self._agent: subprocess.Popen[bytes] | None = None
 
@@ -77,8 +78,13 @@ class Beside:
         self._sidecar = self._start("watch", str(self._folder), "--beside")
         return RARELY_S
 
-    def begin_end(self, deadline: float) -> None:
-        """Ask the agent and then the sidecar to end: the agent's last lines are part of the run."""
+    def begin_end(self, deadline: float, is_done: Callable[[], bool]) -> None:
+        """Ask the agent and then the sidecar to end: the agent's last lines are part of the run.
+
+        `is_done()` says of a sidecar that ended well whether all lines are in rows. They are not if the job was killed:
+        its sidecar would wait for lines that never come.
+        """
+        self._is_done = is_done
         if self._agent is not None and self._agent.poll() is None:
             self._agent.terminate()
             try:
@@ -89,14 +95,15 @@ class Beside:
             self._sidecar.terminate()
 
     def has_ended(self) -> bool:
-        """True if the sidecar runs no longer. Call it after `begin_end`: another one delivers what a crash left.
+        """True if the sidecar runs no longer. Call it after `begin_end`: another one delivers what the job or the
+        sidecar left when it was killed.
 
         The job may have been so short that the sidecar was not there yet, or had no handler of the signal.
         """
         if self._sidecar is not None and self._sidecar.poll() is None:
             return False
         code = None if self._sidecar is None else self._sidecar.returncode
-        if self._is_last or code in (OK, *_FINAL) or not is_experiment(self._folder):
+        if self._is_last or code in _FINAL or not is_experiment(self._folder) or (code == OK and self._is_done()):
             return True
         self._is_last = True
         self._sidecar = self._start("watch", str(self._folder), "--beside", "--once")

@@ -89,7 +89,8 @@ def _deliver(folder: Path, relay: Relay, beside: Beside, say: Say, *, alone: boo
         deadline = ended + drain_s
         if not alone:
             _wait(relay, min(deadline, ended + min(SETTLE_S, drain_s / 2)), lambda: _is_finished(state_dir))
-        beside.begin_end(deadline)
+        # On other nodes the job may go on.
+        beside.begin_end(deadline, lambda: not alone or _is_finished(state_dir))
         stopped = _wait(relay, min(deadline, time.monotonic() + PATIENT_S), beside.has_ended)
         if not stopped and not beside.has_ended():
             say(f"the job ended; delivering its last rows, for {drain_s:g} s at most (Ctrl-C leaves the rest)")
