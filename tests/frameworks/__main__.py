@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.endtoend.evidence import newest, shipped, stored
 from tests.endtoend.sidecar import rlship, watching
+from tests.frameworks import caught
 
 JOBS = Path(__file__).with_name("jobs")
 LIMIT_S = 300.0
@@ -35,9 +36,12 @@ def main() -> int:
         "swift_train.py": swift,
     }
     failed = 0
-    for job, environment in jobs.items():
+    for job, environment in {**jobs, caught.JOB.name: venv}.items():
         with tempfile.TemporaryDirectory() as folder:
-            wrong, said = tried(Path(folder), environment, job)
+            if job in jobs:
+                wrong, said = tried(Path(folder), environment, job)
+            else:
+                wrong, said = caught.caught(Path(folder), environment)
         print(f"{'FAILED' if wrong else 'ok    '}  {job}: {said}", *wrong[:20], sep="\n    ", flush=True)
         failed += bool(wrong)
     return 1 if failed else 0

@@ -18,8 +18,13 @@ def many_a(completions: list[str], **_: object) -> list[float]:
     return [float(completion.split().count("a")) for completion in completions]
 
 
+def data() -> Dataset:
+    """Prompts of three words."""
+    return Dataset.from_dict({"prompt": ["a b c", "d e f", "g h i", "j a b"] * 8})
+
+
 def train(folder: str, steps: int, checkpoint: str | None) -> list[dict[str, float]]:
-    data = Dataset.from_dict({"prompt": ["a b c", "d e f", "g h i", "j a b"] * 8})
+    prompts = data()
     arguments = GRPOConfig(
         output_dir=folder,
         max_steps=steps,
@@ -39,8 +44,8 @@ def train(folder: str, steps: int, checkpoint: str | None) -> list[dict[str, flo
     trainer = GRPOTrainer(
         model=tiny.model(),
         reward_funcs=many_a,
-        train_dataset=data,
-        eval_dataset=data.select(range(4)),
+        train_dataset=prompts,
+        eval_dataset=prompts.select(range(4)),
         processing_class=tiny.tokenizer(),
         args=arguments,
     )
