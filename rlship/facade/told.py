@@ -31,15 +31,15 @@ def telling_config(base: type, changed: Callable[[dict[str, Any]], object]) -> t
         def update(self, d: Any, *args: Any, **options: Any) -> None:
             super().update(d, *args, **options)
             # It may be an object of flags, or the name of a file.
-            tell(self, d if isinstance(d, dict) else list(self.keys()))
+            tell(self, d if isinstance(d, dict) else list(self))
 
         def setdefaults(self, d: Any) -> None:
             super().setdefaults(d)
-            tell(self, d if isinstance(d, dict) else list(self.keys()))
+            tell(self, d if isinstance(d, dict) else list(self))
 
         def persist(self) -> None:
             super().persist()
-            tell(self, list(self.keys()))
+            tell(self, list(self))
 
     Config.__name__, Config.__qualname__, Config.__module__ = base.__name__, base.__qualname__, base.__module__
     return Config

@@ -248,7 +248,8 @@ class Facade:
         tags = getattr(settings, "run_tags", None)
         if tags:
             facts["tags"] = [str(tag) for tag in tags]
-        config = {key: value for key, value in dict(run.config).items() if key != CLIENTS_OWN}
+        # Not by its `items`, which hide names with a leading underscore.
+        config = {key: run.config[key] for key in run.config if key != CLIENTS_OWN}
         if config:
             facts["config"] = config
         if facts:

@@ -207,7 +207,8 @@ def test_config_and_summary(tmp_path: Path) -> None:
         tmp_path,
         """
         import argparse
-        run = wandb.init(config={"lr": 1e-6, "model": {"name": "x"}, "api_key": "sk-1234567890123456"})
+        given = {"lr": 1e-6, "_hidden": 1, "model": {"name": "x"}, "api_key": "sk-1234567890123456"}
+        run = wandb.init(config=given)
         run.config.epochs = 3
         run.config["seed"] = 7
         wandb.config.update({"batch": 8})
@@ -233,6 +234,7 @@ def test_config_and_summary(tmp_path: Path) -> None:
     whole = said(job.file())
     assert whole["config"] == {
         "lr": 3e-6,
+        "_hidden": 1,
         "model": {"name": "x"},
         "epochs": 3,
         "seed": 7,

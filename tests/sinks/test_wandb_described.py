@@ -156,17 +156,21 @@ def test_names_of_ours_and_of_wandb_get_another_name(tmp_path: Path) -> None:
     config = {
         "store_id": "x",
         "_wandb": 1,
+        "_name_or_path": "org/model",
         "zz_rlship": 2,
         "model": "wandb-artifact://a/b",
         "data": {"_type": "artifactVersion", "id": "1"},
         "trainer": 7,
     }
-    data = RunData(config=config, labels={"trainer": {"tp": 2}, "generator": {"tp": 1}}, actors=["trainer"])
+    labels = {"trainer": {"tp": 2}, "generator": {"tp": 1}}
+    data = RunData(config=config, summary={"_step": 7, "best": 1}, labels=labels, actors=["trainer"])
+    assert described(context(tmp_path, data), {}, {})["summary"] == {"zz_rlship/_step": 7, "best": 1}
     found = described(context(tmp_path, data), {}, {})["config"]
     own = found.pop("zz_rlship")
     assert found == {
         "zz_rlship/store_id": "x",
         "zz_rlship/_wandb": 1,
+        "_name_or_path": "org/model",
         "zz_rlship/zz_rlship": 2,
         "model": " wandb-artifact://a/b",
         "data": {"id": "1", "zz_rlship/_type": "artifactVersion"},

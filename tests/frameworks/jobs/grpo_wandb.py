@@ -67,6 +67,6 @@ if __name__ == "__main__":
         callbacks=[profiling],
     )
     trainer.train()
-    config = sorted(key for key in wandb.config.as_dict() if key != "_wandb")
+    config = sorted(key for key in wandb.config if key != "_wandb")
     found = {"history": trainer.state.log_history, "profiling": profiling.calls, "config": config}
     Path(truth).write_text(json.dumps(found))

@@ -52,7 +52,7 @@ def described(run: SinkContext, options: Mapping[str, Any], env: Mapping[str, st
     return {
         "words": words,
         "config": _config(data, digest),
-        "summary": {_allowed(name): _plain(value) for name, value in data.summary.items()},
+        "summary": {_in_summary(name): _plain(value) for name, value in data.summary.items()},
         "actors": data.actors,
         "digest": digest,
     }
@@ -87,16 +87,21 @@ def _config(data: RunData, digest: str) -> dict[str, Any]:
     """The configuration at top level, the labels by actor, and what rlship found out under its own name."""
     if data.is_nothing:
         return {}
-    config = {_allowed(name): _plain(value) for name, value in data.config.items()}
-    lay_under(config, {_allowed(actor): _plain(labels) for actor, labels in data.labels.items()})
+    config = {_in_config(name): _plain(value) for name, value in data.config.items()}
+    lay_under(config, {_in_config(actor): _plain(labels) for actor, labels in data.labels.items()})
     own: dict[str, Any] = {"facts": _plain(data.facts), "dropped": data.dropped, "left_out": data.left_out}
     own |= {"outcome": data.outcome, DIGEST: digest}
     config[EXTRAS] = {name: value for name, value in own.items() if value}
     return config
 
 
-def _allowed(name: str) -> str:
-    """A name at top level: not ours, and not one of those that W&B keeps for itself."""
+def _in_config(name: str) -> str:
+    """A name at top level: not ours, and not the one that W&B keeps for itself."""
+    return f"{EXTRAS}/{name}" if name in (STORE_ID, EXTRAS, "_wandb") else name
+
+
+def _in_summary(name: str) -> str:
+    """A name at top level: not ours, and not one of W&B's own, such as `_step`."""
     return f"{EXTRAS}/{name}" if name in (STORE_ID, EXTRAS) or name.startswith("_") else name
 
 
