@@ -243,7 +243,7 @@ def rows(job: Job, wanted: dict[tuple[str, float], dict[str, float]]) -> dict[tu
 
 
 # Those whose calls differ most; `make test-all` has the others.
-SOON = ("verl", "OpenRLHF", "NeMo-RL", "transformers")
+SOON = ("verl", "NeMo-RL")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,11 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.facade.jobs import events, metrics, run, samples
+
+pytestmark = pytest.mark.long  # a process with the real package for each line of the table
 
 
 def test_pictures_and_pages_are_files_of_the_experiment(tmp_path: Path) -> None:

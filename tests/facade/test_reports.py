@@ -82,13 +82,14 @@ def definitions(file: Path) -> dict[str, str]:
     ("code", "axes", "ours"),
     [
         (TRL, {"train/": "train/global_step"}, {}),
-        (
+        pytest.param(
             SLIME,
             {"train/": "train/step", "rollout/": "rollout/step", "perf/": "rollout/step", "eval/": "eval/step"},
             {},
+            marks=pytest.mark.long,
         ),
         (STEPS, {"actor/": "_step", "critic/": "_step"}, {"_step": "zz_rlship/_step"}),
-        (COUNTED, {"a": "_step", "b": "_step"}, {"_step": "zz_rlship/_step"}),
+        pytest.param(COUNTED, {"a": "_step", "b": "_step"}, {"_step": "zz_rlship/_step"}, marks=pytest.mark.long),
     ],
     ids=["trl", "slime", "steps", "counted"],
 )

@@ -10,6 +10,8 @@ import pytest
 from rlship.facade.places import actor_of
 from tests.facade.jobs import Record, barriers, metrics, records, run, said
 
+pytestmark = pytest.mark.long  # a process with the real package for each line of the table
+
 
 def experiments(folder: Path) -> dict[str, list[list[Record]]]:
     """The experiments in a folder by name, each with the records of its files."""

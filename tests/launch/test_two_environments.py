@@ -84,6 +84,7 @@ def share(source: Path, target: Path) -> None:
         target.symlink_to(source)
 
 
+@pytest.mark.long
 def test_a_job_that_has_wandb_only(tool: Path, tmp_path: Path) -> None:
     """The job's environment has W&B's package and nothing of rlship nor of what its sidecar needs; its rows, name,
     config and summary reach the server by the client of the other environment.

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rlship.hook.environment import SITE
 from tests.kit.waiting import wait_until
 from tests.launch.watched import JSONL, Noted, children, logs, sidecar_of, started
@@ -43,6 +45,7 @@ def test_a_rank_that_never_logs_holds_nothing_back(tmp_path: Path) -> None:
     assert [(row["index"], row["coverage"]["absent"]) for row in found] == [(step, ["0.1"]) for step in range(3)]
 
 
+@pytest.mark.long
 def test_the_last_step_of_a_killed_job_is_delivered(tmp_path: Path) -> None:
     """After kill -9 the step that has no barrier is in a row, once all that the job wrote is read."""
     code = logs("rlship.log({'loss': 9.0}, step=3); rlship.flush(); import os; os.kill(os.getpid(), 9)")
@@ -73,6 +76,7 @@ def test_the_first_line_is_where_the_run_is(tmp_path: Path) -> None:
         assert f"rows are at {first.strip().partition('/run: ')[2]}" in err
 
 
+@pytest.mark.long
 def test_an_offline_run_says_how_it_is_uploaded(tmp_path: Path) -> None:
     """Without a key the first line and the last one have the command that uploads the run."""
     with started(tmp_path, *JOB, logs(""), settings={"RLSHIP_SINKS": "wandb"}) as process:
@@ -85,6 +89,7 @@ def test_an_offline_run_says_how_it_is_uploaded(tmp_path: Path) -> None:
     assert said[-1].endswith(f"rows are offline; to upload the run: {command}")
 
 
+@pytest.mark.long
 def test_an_unreachable_server_holds_nothing_up(tmp_path: Path) -> None:
     """Where W&B does not answer, the end comes `drain_s` after that of the job, with the command that delivers."""
     with LoopbackBackend() as backend:
@@ -124,6 +129,7 @@ def test_a_killed_sidecar_is_started_again(tmp_path: Path) -> None:
         assert "the sidecar was ended by signal 9; starting it again" in process.stderr.read()
 
 
+@pytest.mark.long
 def test_an_agent_logs_the_node(tmp_path: Path) -> None:
     """What the node uses is part of the run."""
     wait = "import time, glob\nwhile not glob.glob('run/rlship/node-*'): time.sleep(0.05)"
@@ -194,6 +200,7 @@ def test_without_room_for_processes_the_job_runs_alone(tmp_path: Path) -> None:
     assert done.stdout.split()[-1] == "0" * 16
 
 
+@pytest.mark.long
 def test_further_runs_are_named(tmp_path: Path) -> None:
     """An experiment that the job made beside its folder is named at the end with the command that delivers it; an older
     one is not.

@@ -72,6 +72,7 @@ def test_it_arrives_as_wandb_shows_it(tmp_path: Path) -> None:
     assert run.steps() == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_new_process_sends_it_only_where_it_is_lacking(tmp_path: Path) -> None:
     """A complete run is not opened again; other data open it, without any row."""
     source, opened = MemorySource([make_row(0)]), list[WandbSink]()
@@ -92,6 +93,7 @@ def test_a_new_process_sends_it_only_where_it_is_lacking(tmp_path: Path) -> None
         assert run.steps() == [0] and run.overwritten() == []
 
 
+@pytest.mark.long
 def test_the_run_is_in_the_project_that_the_job_named_when_it_was_made(tmp_path: Path) -> None:
     """Another name later moves nothing. The client sends no empty list of tags, so the last ones stay."""
     (tmp_path / "rlship").mkdir()
@@ -125,6 +127,7 @@ def test_a_killed_client_loses_nothing(tmp_path: Path) -> None:
         assert (run.value("lr"), run.display_name) == (2, "late")
 
 
+@pytest.mark.long
 def test_offline_it_is_in_the_file(tmp_path: Path) -> None:
     """As `wandb sync` reads it; a complete run is left alone, and other data write it again with all rows."""
     source, env = MemorySource(make_rows(0, 2)), client_env(isolated(tmp_path / "home"))
