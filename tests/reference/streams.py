@@ -162,8 +162,16 @@ def covered_seconds(experiment: Experiment, crew: Sequence[Writer], stretch: Str
 
 def has_streamed(experiment: Experiment, writer: Writer, stretch: Stretch) -> bool:
     """Whether a file has a stream line by the end of the stretch, by the least `t` of them."""
-    times = [line.t for _, _, line in lines_of([writer]) if line.step is None]
-    return times != [] and experiment.clocks.server_time(writer, min(times)) <= stretch.end
+    t = first_streamed(experiment, writer)
+    return t < math.inf and experiment.clocks.server_time(writer, t) <= stretch.end
+
+
+def first_streamed(experiment: Experiment, writer: Writer) -> float:
+    """The least `t` of a file's stream lines, infinite without any."""
+    if id(writer) not in experiment.streamed:
+        times = (line.t for _, _, line in lines_of([writer]) if line.step is None)
+        experiment.streamed[id(writer)] = min(times, default=math.inf)
+    return experiment.streamed[id(writer)]
 
 
 def stretch_row(
@@ -217,14 +225,16 @@ def root_of(writer: Writer) -> Writer:
 
 def succeeded_at(experiment: Experiment, crew: Sequence[Writer], root: Writer) -> float:
     """When the first of the writers opened that succeed a root writer in the streams of its actor."""
-    streaming = [writer for writer in crew if any(line.step is None for _, _, line in lines_of([writer]))]
-    jobs = jobs_of(crew)
-    begins = [
-        experiment.clocks.server_time(other, other.t)
-        for other in map(root_of, streaming)
-        if succeeds(other, root, jobs)
-    ]
-    return min(begins, default=math.inf)
+    if id(root) not in experiment.succeeded:
+        streaming = {
+            id(root_of(writer)): root_of(writer) for writer in crew if first_streamed(experiment, writer) < math.inf
+        }
+        jobs = jobs_of(crew)
+        begins = [
+            experiment.clocks.server_time(other, other.t) for other in streaming.values() if succeeds(other, root, jobs)
+        ]
+        experiment.succeeded[id(root)] = min(begins, default=math.inf)
+    return experiment.succeeded[id(root)]
 
 
 def has_left(
