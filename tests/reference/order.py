@@ -200,7 +200,11 @@ def has_no_rank_for(new: Writer, old: Writer, jobs: Mapping[str, Job]) -> bool:
 
 
 def succeeds(new: Writer, old: Writer, jobs: Mapping[str, Job]) -> bool:
-    """Whether steps that the new root writer logs count instead of the old one's."""
+    """Whether stream lines that the new root writer logs count instead of the old one's from its open on: as with
+    steps, but for a later attempt of one submission, before which a launcher has ended the earlier one.
+    """
+    if new.replica == old.replica and new.submission == old.submission and new.attempt != old.attempt:
+        return new.job is not None and old.job is not None and jobs[old.job].over_for(jobs[new.job])
     later_life = (
         rank_order(new) == rank_order(old)
         and (new.submission, new.attempt, new.t, new.id) > (old.submission, old.attempt, old.t, old.id)

@@ -56,19 +56,18 @@ def _life(root: Writer) -> tuple[int, int, float, str]:
 
 
 def _of_submission(ordered: list[Writer], begins: Begins) -> Iterator[tuple[Writer, float]]:
-    """Of one submission of a rank, in the order of their age: a higher attempt, or one of equal attempt that opened
-    later and beside which the writer did not go on.
+    """Of one submission of a rank, in the order of their age: one of equal attempt that opened later and beside which
+    the writer did not go on. A launcher starts a higher attempt once the process before it has ended: what that seems
+    to have logged later is an error of clocks, and counts.
     """
-    higher = math.inf  # the least begin of higher attempts
-    for _, group in groupby(reversed(ordered), lambda root: root.open.attempt):
-        alike = list(group)[::-1]
+    for _, group in groupby(ordered, lambda root: root.open.attempt):
+        alike = list(group)
         ages = [(root.open.t, root.open.id) for root in alike]
         least = _least_from(begins[root] for root in alike)
         for root, age in zip(alike, ages):
-            until = min(higher, least[max(_beside(root.newest_t, alike), bisect_right(ages, age))])
+            until = least[max(_beside(root.newest_t, alike), bisect_right(ages, age))]
             if until < math.inf:
                 yield root, until
-        higher = min(higher, least[0])
 
 
 def _of_later_submissions(alike: list[Writer], begins: Begins) -> Iterator[tuple[Writer, float]]:
@@ -135,7 +134,7 @@ def _outgrown_from(root: Writer, start: _Start) -> float:
     if start.submission > root.submission:
         return start.least[_beside(root.newest_t, start.writers)]
     if start.attempt != root.open.attempt:
-        return start.least[0] if start.attempt > root.open.attempt else math.inf
+        return math.inf
     if (root.open.world or 0) <= start.world:
         return math.inf
     age = root.open.t, root.open.id
