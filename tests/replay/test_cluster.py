@@ -7,12 +7,12 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.endtoend.sidecar import rlship
+from tests.endtoend.sidecar import NO_SETTINGS, RLSHIP, environment
 from tests.kit.tools import module
 from tests.kit.waiting import wait_until
 from tests.reference.reduction import exactly
@@ -22,6 +22,20 @@ from tests.replay.test_ahead import RANKS, lines
 pytestmark = pytest.mark.ray
 
 START_S = 60.0
+
+
+def rlship(
+    home: Path, *arguments: object, settings: Mapping[str, str] = NO_SETTINGS
+) -> subprocess.CompletedProcess[str]:
+    """Run a verb in a process of its own: Ray reads its variables once in a process."""
+    return subprocess.run(
+        [*RLSHIP, *map(str, arguments)],
+        cwd=home.parent,
+        env=environment(home, settings),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 @pytest.fixture(scope="module")
