@@ -1,8 +1,8 @@
-"""Up to when stream lines count of writers that others succeed: a later submission, attempt or process of their rank.
+"""Up to when stream lines count of writers that others succeed: a later submission, or a later process of their rank.
 Pure.
 
-The rule: docs/semantics.md, "Stream lines". It is that of steps ("Which contributions count"), with a time in place of
-the steps that are logged again.
+The rule: docs/semantics.md, "Two submissions in streams". It is that of steps ("Which contributions count"), with a
+time in place of the steps that are logged again, but for attempts of one submission, which do not overlap.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def counting_until(writers: Iterable[Writer], corrected: Callable[[str, float], 
 
 
 def _of_rank(begins: Begins) -> Iterator[tuple[Writer, float]]:
-    """Later attempts, later processes and later submissions of a writer's own rank."""
+    """Later processes of equal attempt, and later submissions, of a writer's own rank."""
     by_rank: dict[object, list[Writer]] = {}
     for root in begins:
         by_rank.setdefault(root.rank, []).append(root)
