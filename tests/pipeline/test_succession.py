@@ -47,6 +47,17 @@ def equals_reference(sim: Simulation) -> bool:
     return not differing(final_rows(files, settings=Settings(samples_every=1)), sim.final())
 
 
+def test_a_restart_takes_nothing_from_the_attempt_before_it() -> None:
+    """A killed attempt's lines count though clocks let them seem later than the open of the next one."""
+    with simulation() as sim:
+        sim.write("a.jsonl", file(SUMS, *(stream(t, x=1) for t in (1, 12, 21, 22)), actor="generator", id="a"))
+        later = {"actor": "generator", "id": "b", "attempt": 1, "t": T0 + 20}
+        sim.write("b.jsonl", file(SUMS, *(stream(t, x=10) for t in (23, 31)), CLOSE, **later))
+        sim.finish()
+        assert sum(value or 0 for value in sums(sim).values()) == 24
+        assert equals_reference(sim)
+
+
 @pytest.mark.parametrize(("first", "second"), [(FIRST, SECOND), NAMELESS], ids=["jobs", "one rank"])
 def test_streams_of_two_submissions_do_not_mix(first: dict[str, object], second: dict[str, object]) -> None:
     """Once the second one began, what the first one still logs counts nowhere; before, all of it does. It is so live,
