@@ -160,9 +160,9 @@ def test_an_evaluation_of_prime_rl_has_a_step() -> None:
 
 
 def test_a_line_of_verl_has_no_time() -> None:
-    """null, which NaN was, is no observation, and there is no `t`; the file's name tells runs of one folder apart."""
+    """null, which NaN was, is no observation, and there is no `t`. The file is the driver's, whatever its name."""
     found = only(verl.bind("gsm8k.jsonl", b'{"step":0,"data":{}}'))
-    assert found.open == {"actor": "trainer", "replica": "gsm8k"}
+    assert found.open == {"actor": "trainer"}
     assert found.line(b'{"step":3,"data":{"perf/mfu/actor":null,"critic/rewards/mean":0.53,"x":[1,2]}}') == [
         {"kind": "define", "m": {"critic/rewards/mean": {"reduce": "last"}}},
         {"step": 3, "m": {"critic/rewards/mean": 0.53, "x": [1, 2]}},

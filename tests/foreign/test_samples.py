@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from rlship.logger import Logger
 from rlship_formats.foreign.registry import installed
 from tests.foreign.translated import native_files
 from tests.foreign.watched import SAMPLES, figures, once, sample
 from tests.pipeline.simulated import simulation
-from tests.reference.reduction import differing, final_rows
+from tests.pipeline.test_against_reference import EACH as ROW_SAMPLES
+from tests.reference.reduction import NO_OVERRIDES, differing, final_rows
+from tests.writer.reading import identity
 
 EACH = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
 
@@ -55,7 +58,7 @@ def test_samples_that_grow_give_the_same_rows(name: str, seed: int) -> None:
         seen = dict.fromkeys(files, 0)
         while any(seen[path] < len(files[path]) for path in files):
             for path, text in files.items():
-                most = len(text) if path.endswith(".json") else chance.choice((0, 700, 5000, 20000))
+                most = len(text) if path.endswith((".json", ".parquet")) else chance.choice((0, 700, 5000, 20000))
                 file = sim.directory / path
                 file.parent.mkdir(exist_ok=True, parents=True)
                 with open(file, "ab") as to:
@@ -66,7 +69,8 @@ def test_samples_that_grow_give_the_same_rows(name: str, seed: int) -> None:
             if chance.random() < 0.4:
                 sim.restart()
         sim.finish()
-        assert not differing(final_rows(native_files(SAMPLES / name, installed()[0])), sim.final())
+        native = native_files(SAMPLES / name, installed()[0])
+        assert not differing(final_rows(native, NO_OVERRIDES, ROW_SAMPLES), sim.final())
         assert not sim.dead()
 
 
@@ -204,6 +208,19 @@ def test_verl_before_and_after_a_restart(tmp_path: Path) -> None:
         "perf/mfu/actor": 0.25,
     }
     assert sorted(unit.index for unit in again) == [0, 1, 2, 3, 4]
+
+
+def test_verl_beside_what_its_driver_writes_itself(tmp_path: Path) -> None:
+    """What file and plug-in both have counts once, as the plug-in has it; what only the file has is in the row, too."""
+    experiment = sample("verl", tmp_path)
+    logger = Logger(str(experiment), identity(world=1), labels={"source": "verl"})
+    logger.log({"training/global_step": 2, "actor/entropy": 7.5}, step=2)
+    logger.barrier(2)
+    logger.close()
+    rows = once(experiment, tmp_path / "home")
+    assert {row.coverage.ranks for row in rows.values()} == {("0.0",)}
+    second = figures(rows, "trainer", 2)
+    assert (second["actor/entropy"], second["timing_s/gen"]) == (7.5, 41.25)
 
 
 def test_ms_swift_beside_its_checkpoints(tmp_path: Path) -> None:

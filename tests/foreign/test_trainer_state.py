@@ -14,7 +14,7 @@ from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.tensorboard.sink import event
 from rlship_sidecar.sinks.wandb.sink import point
-from tests.kit.files import barrier, file, log
+from tests.kit.files import T0, barrier, define, file, log
 from tests.pipeline.simulated import Simulation, simulation
 
 HISTORY: list[dict[str, Any]] = [
@@ -209,6 +209,48 @@ def test_other_documents_of_that_name_are_left_alone(text: bytes) -> None:
         sim.finish()
         assert not sim.rows()
         assert list(sim.experiment.intake.oddities) == ["./trainer_state.json"]
+
+
+def timed(last: int, rank: int, world: int) -> bytes:
+    """A callback's file, with a step every 10 s."""
+    found: list[dict[str, Any]] = [define(tokens="sum")]
+    for step in range(1, last + 1):
+        found.append({"step": step, "t": T0 + 10.0 * step, "m": {"loss": step, "tokens": 100}})
+        found.append(barrier(step, 10.0 * step + 1.0))
+    return file(*found, id=f"n{rank}", rank=rank, world=world, t=T0)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("folder", [None, "."], ids=["checkpoints", "rewritten in place"])
+def test_minutes_of_both_beside_each_other(folder: str | None, world: int) -> None:
+    """A callback that logs with times for minutes, on each rank, and a history that comes in pieces behind it: each
+    value counts once, and rows have what the document alone has.
+    """
+    with simulation() as sim:
+        read = [0] * world
+        for last in (5, 12, 20, 30, 33):
+            for rank in range(world):
+                data = timed(min(last, 30), rank, world)
+                sim.write(f"w{rank}.jsonl", data[read[rank] :])
+                read[rank] = len(data)
+            settle(sim)
+            if last > 5:
+                entries = [
+                    {"loss": 1.0 * step, "tokens": 100, "epoch": 0.5, "step": step} for step in range(1, last - 2)
+                ]
+                save(sim, last - 3, entries, folder)
+                settle(sim)
+        rows = {unit.index: row for unit, row in sim.final().items()}
+        assert rows.keys() == set(range(1, 31))
+        for step, row in rows.items():
+            known = {name: row.values[f"trainer/{name}"] for name in ("loss", "tokens", "epoch")}
+            assert known == {"loss": step, "tokens": 100.0 * world, "epoch": 0.5}
+            ranks = "0.0" if world == 1 else "0.0-1"
+            assert (row.coverage.ranks, row.coverage.expected, row.coverage.missing) == ((ranks,), world, ())
+        status = survey(sim.experiment, [], now=sim.now, wall=sim.now)
+        assert status.claims == []
+        # Rows of several ranks do not show what came from the former document, so they stay as they were.
+        assert bool(sim.dead()) == (world == 2 and folder == ".")
 
 
 def test_beside_a_callback() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from rlship_formats.reading import MAX_DURATION_S
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, BadRecord
 
 
@@ -56,6 +57,18 @@ def is_number(value: object) -> bool:
 def is_time(value: object) -> bool:
     """True if a value can be the `t` of a record, in Unix seconds."""
     return isinstance(value, (float, int)) and not isinstance(value, bool) and T_MIN <= value <= T_MAX
+
+
+def time_of(value: object) -> float | None:
+    """A value as the `t` of a record; None if it cannot be one."""
+    return float(value) if isinstance(value, (float, int)) and is_time(value) else None
+
+
+def duration_of(value: object) -> float:
+    """A value as the length of a span, in seconds. Raises BadRecord."""
+    if not isinstance(value, (float, int)) or isinstance(value, bool) or not 0 <= value <= MAX_DURATION_S:
+        raise BadRecord("bad duration")
+    return float(value)
 
 
 def _float(text: str) -> float:

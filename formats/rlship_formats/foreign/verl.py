@@ -10,13 +10,12 @@ from rlship_formats.foreign.reduced import reduced
 
 
 def bind(path: str, line: bytes) -> tuple[Translation, ...]:
-    """The driver. The file has the experiment's name; where a folder holds several files, each is a replica."""
+    """The driver. What it logs natively or through W&B's calls counts before the file, metric by metric."""
     found = parse(line)
     if set(found) != {"step", "data"} or not isinstance(found["data"], dict):
         return ()
     step_of(found["step"])
-    stem = path.rsplit("/", 1)[-1].removesuffix(".jsonl")
-    return (Translation({"actor": "trainer", "replica": stem}, read),)
+    return (Translation({"actor": "trainer"}, read),)
 
 
 def read(raw: bytes) -> list[Record]:

@@ -64,9 +64,9 @@ class Documents(Descriptors):
         os.close(fd)
         with self._lock:
             seen = self._known(path, stamp)
-        return seen.size if seen is not None else self.look(path, lambda fd, size: size)
+        return seen.size if seen is not None else self.look(path, lambda fd, size: size or 0)
 
-    def look(self, path: str, look: Callable[[int, int], T]) -> T:
+    def look(self, path: str, look: Callable[[int, int | None], T], *, known: bool = False) -> T:
         """Call `look` with a descriptor of the lines and their size. Any thread may do so.
 
         Raises OSError, NotAFile, NotWhole, ReaderFailed.

@@ -178,6 +178,15 @@ class ForeignTail(Tail):
             self._guarded(lambda: super(ForeignTail, self).read(start, max_bytes, size=size, hold_nul=hold_nul))
         )
 
+    def _read(
+        self, fd: int, start: Position, max_bytes: int, size: int | None, hold_nul: bool, data: bytes = b""
+    ) -> Piece:
+        # A document that was rewritten often holds the same bytes before `start`, under a heading of the same length.
+        # Its lines are another writer's.
+        if self.of_document and start.head:
+            self._check(fd, start, os.fstat(fd).st_size if size is None else size)
+        return super()._read(fd, start, max_bytes, size, hold_nul, data)
+
     def translated(self, piece: Piece) -> Piece:
         """See `Tail.translated`: its lines as native lines."""
         native = self._bound()
