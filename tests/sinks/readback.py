@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 
 from rlship_sidecar.sinks.tensorboard import events as tfevents
 from rlship_sidecar.sinks.tensorboard.config import is_run_data
+from rlship_sidecar.sinks.tensorboard.held import release
 from rlship_sidecar.sinks.wandb import file as wandb_file
 
 
@@ -50,7 +51,7 @@ def offline_rows(root: Path) -> list[dict[str, Any]]:
 
 def tensorboard_events(logdir: Path) -> list[Any]:
     """Every Event of the run's parts in the order of their names, but the first of each, the file version; without what
-    the job said of the run.
+    the job said of the run, and with the values that are held back.
     """
     from tensorboardX.proto.event_pb2 import Event
 
@@ -59,7 +60,7 @@ def tensorboard_events(logdir: Path) -> list[Any]:
         data = path.read_bytes()
         found = [Event.FromString(data[frame.start : frame.start + frame.size]) for frame in tfevents.frames(path)]
         assert found[0].file_version == "brain.Event:2"
-        events += found[1:]
+        events += map(release, found[1:])
     for event in events:
         values = [value for value in event.summary.value if not is_run_data(value)]
         del event.summary.value[:]

@@ -25,12 +25,14 @@ from rlship_sidecar.sinks.tensorboard import events as tfevents
 from rlship_sidecar.sinks.tensorboard import parts as tfparts
 from rlship_sidecar.sinks.tensorboard import sink as tensorboard
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
+from tests.kit.board import default_charts, other_charts
 from tests.kit.cases import some, statistical
 from tests.kit.clocks import Clock
 from tests.pipeline.simulated import scratch
 from tests.sinks.frozen import Freezer
 from tests.sinks.readback import run_folder, tensorboard_events
 from tests.sinks.rows import MemorySource, make_row, make_run
+from tests.sinks.test_tensorboard_charts import newest
 
 BEFORE, COMMITTED, LATE, END = 3, 7, 10, 12
 SINKS: dict[str, Callable[[], Sink]] = {"jsonl": JsonlSink, "tensorboard": TensorBoardSink}
@@ -43,8 +45,11 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(whose: float, first: int, end: int) -> list[Row]:
-    """Rows that differ from those that another sidecar would make under these numbers, in value and in length."""
-    return [make_row(no, values={"trainer/loss": no + whose}) for no in range(first, end)]
+    """Rows that differ from those that another sidecar would make under these numbers, in value and in length; every
+    third one revises the step two rows before it.
+    """
+    steps = [no - 2 if no % 3 == 2 else no for no in range(first, end)]
+    return [make_row(no, step=step, values={"trainer/loss": no + whose}) for no, step in enumerate(steps, start=first)]
 
 
 class Sidecar:
@@ -90,6 +95,13 @@ def held(kind: str, folder: Path) -> list[object]:
     if kind == "jsonl":
         return list((state / "rows.jsonl").read_bytes().splitlines(keepends=True))
     return list(tensorboard_events(state / "tensorboard"))
+
+
+def check_charts(kind: str, folder: Path, rows: list[Row]) -> None:
+    """TensorBoard's charts show the newest value of each step, by either of its readers."""
+    if kind == "tensorboard":
+        found = run_folder(folder / "rlship" / "state" / "tensorboard")
+        assert default_charts(found) == other_charts(found) == newest(rows)
 
 
 def said(kind: str, folder: Path) -> float:
@@ -187,10 +199,12 @@ def play(kind: str, prepare: Callable[[str, Path], None], at: int, *, believes: 
             assert successor.delivery.facts.refused is None and successor.delivery.progress.confirmed_below == END
             assert held(kind, folder) == shown(kind, successor.source.rows), at
             assert said(kind, folder) == 2, at
+            check_charts(kind, folder, successor.source.rows)
         else:
             freezer.thaw()
             assert held(kind, folder) == shown(kind, frozen.source.rows)
             assert said(kind, folder) == 1.5
+            check_charts(kind, folder, frozen.source.rows)
         return freezer.moments
 
 
@@ -244,6 +258,7 @@ def play_both(kind: str, first: int, second: int) -> tuple[bool, bool]:
         two.thaw()
         if stood:
             assert held(kind, folder) == shown(kind, successor.source.rows), (first, second)
+            check_charts(kind, folder, successor.source.rows)
         return stood, stood_too
 
 
@@ -291,6 +306,7 @@ def test_one_that_is_frozen_twice(kind: str) -> None:
             freezer.thaw()
             frozen.delivery.close()
             assert held(kind, folder) == shown(kind, successor.source.rows), (first, later)
+            check_charts(kind, folder, successor.source.rows)
 
 
 @statistical(400)
@@ -321,10 +337,11 @@ def test_any_order_of_what_three_of_them_do(kind: str, moves: list[tuple[int, st
                 sidecar.source.append(rows_of((who + 1) / 8, count, count + 2))
             else:
                 sidecar.delivery.close()
-        newest = sidecars[-1]
-        newest.ship()
+        latest = sidecars[-1]
+        latest.ship()
         for sidecar in reversed(sidecars):
             sidecar.ship()
             sidecar.delivery.close()
-        assert newest.delivery.facts.refused is None
-        assert held(kind, folder) == shown(kind, newest.source.rows)
+        assert latest.delivery.facts.refused is None
+        assert held(kind, folder) == shown(kind, latest.source.rows)
+        check_charts(kind, folder, latest.source.rows)

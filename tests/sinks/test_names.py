@@ -385,7 +385,7 @@ def test_a_lead_of_a_facade_keeps_the_jobs_own_names() -> None:
     """First reductions of the lead, on all of its axes, have the names that the job gave them; further reductions, what
     rlship adds, windows of time and other actors keep theirs.
     """
-    own = SinkNames(own="trainer")
+    own = SinkNames(own=("trainer",))
     values = {
         "trainer/train/loss": 0.5,
         "trainer/p": 1.0,
@@ -410,15 +410,17 @@ def test_a_lead_of_a_facade_keeps_the_jobs_own_names() -> None:
     assert "generator/reward" in flatten(make_row(1, actor="generator", values={"generator/reward": 0.5}), own)
     assert "trainers/x" in flatten(make_row(1, actor="trainers", values={"trainers/x": 0.5}), own)
     clock = Row(Unit("trainer", "clock", 3), T, {"clock/elapsed_s": 30.0}, {"clock/trainer/x": 0.5}, WHOLE)
-    assert "clock/trainer/x" in flatten(clock, SinkNames(own="trainer", over_time=True))
+    assert "clock/trainer/x" in flatten(clock, SinkNames(own=("trainer",), over_time=True))
     aligned = Row(Unit("trainer", "aligned", 3), T, {"s": 3}, {"trainer/x": 0.5, "trainer/y/aligned": 1.0}, WHOLE)
     assert {"x", "zz_rlship/trainer/y/aligned"} <= flatten(aligned, own).keys()
+    several = SinkNames(own=("trainer", "worker"))
+    assert "reward" in flatten(make_row(1, actor="worker", values={"worker/reward": 0.5}), several)
 
 
 def test_points_name_what_begins_with_no_actor() -> None:
     """W&B charts such a name by itself; a name that W&B reserves is not among them."""
     row = make_row(1, values={"trainer/b": 1.0, "trainer/a": 1.0, "trainer/_step": 2.0}, axis="train/step")
-    made = point(row, SinkNames(own="trainer"))
+    made = point(row, SinkNames(own=("trainer",)))
     assert (made.actor, made.axis, made.names) == ("trainer", "train/step", ("a", "b"))
     assert b'"zz_rlship/_step":2.0' in made.data
     assert point(row).names == ()

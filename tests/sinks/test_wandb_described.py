@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,44 @@ def test_offline_it_is_in_the_file(tmp_path: Path) -> None:
         assert {key: run.value(key) for key in CONFIG} == CONFIG
         assert run.summary["best"] == 1 and run.steps() == [0, 1]
         assert (run.display_name, run.notes, run.tags, run.group, run.job_type) == (*words.values(),)
+
+
+def test_rows_do_not_cover_the_summary_that_the_job_gave(tmp_path: Path) -> None:
+    """Keys that the job set keep its values after later rows and after a restart; other keys have the rows' values."""
+    own: dict[str, object] = {"loss": 42.0, "acc": {"max": 0.9}}
+    rows = [make_row(no, values={"loss": 0.5, "acc": 0.3, "lr": float(no)}) for no in range(8)]
+    with LoopbackBackend() as backend:
+        for first in (0, 4):
+            with shipping(tmp_path, backend) as sent:
+                sent.source.append(rows[:first])
+                sent.source.say(summary=own)
+                for at in (first, first + 2):
+                    sent.source.append(rows[at : at + 2])
+                    sent.shipper.wake()
+                    assert sent.shipper.drain(60.0), sent.shipper.status()
+                    shown = backend.run("rlship", "store1").summary
+                    wait_until(partial(lambda found: {key: found.get(key) for key in own} == own, shown))
+                assert shown["lr"] == first + 3.0
+
+
+@pytest.mark.long
+def test_offline_rows_do_not_cover_the_summary_that_the_job_gave(tmp_path: Path) -> None:
+    """In the first folder, and in the one that a restart with more rows writes anew."""
+    source, env, sinks = MemorySource(), client_env(isolated(tmp_path / "home")), list[WandbSink]()
+    source.say(summary={"loss": 42.0, "acc": {"max": 0.9}})
+
+    def make() -> WandbSink:
+        sinks.append(WandbSink(env=env))
+        return sinks[-1]
+
+    for end in (3, 6):
+        source.append([make_row(no, values={"loss": 0.5, "acc": 0.3}) for no in range(end - 3, end)])
+        ship(tmp_path, make, source)
+    with LoopbackBackend() as backend:
+        printed_sync(sinks[-1].where, client_env(backend.environment(tmp_path / "home")))
+        run = backend.run("rlship", "store1")
+        assert run.steps() == [*range(6)]
+        assert (run.summary["loss"], run.summary["acc"]) == (42.0, {"max": 0.9})
 
 
 def test_names_of_ours_and_of_wandb_get_another_name(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def printed_sync(where: str, env: dict[str, str]) -> None:
     subprocess.run(["/bin/sh", "-c", command], env=env, cwd=env["HOME"], check=True, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("options", [{}, *long({"dir": "off line"})])
+@pytest.mark.parametrize("options", long({}, {"dir": "off line"}))
 def test_the_command_of_the_first_start_uploads_every_row_after_each_later_one(
     tmp_path: Path, backend: LoopbackBackend, options: dict[str, str]
 ) -> None:

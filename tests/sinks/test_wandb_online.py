@@ -110,6 +110,26 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
         assert run.resent == 0 and run.rewritten == []
 
 
+def test_the_summary_has_the_furthest_step_as_a_number(tmp_path: Path) -> None:
+    """`run.summary["global_step"]` is the highest step and no dictionary, after a late line too, after a restart, and
+    where an earlier rlship had left {"max": 8}.
+    """
+    with LoopbackBackend() as backend:
+
+        def ship(first: int, *steps: int) -> object:
+            sink = make_sink(backend, tmp_path)
+            sink.open(make_run(tmp_path, rows=first + len(steps)))
+            sink.write([make_row(no, step=step) for no, step in enumerate(steps, start=first)])
+            sink.close()
+            return backend.run("rlship", "store1").summary["global_step"]
+
+        assert ship(0, 4, 5, 2) == 5
+        assert ship(3, 3) == 5
+        backend.run("rlship", "store1").summary["global_step"] = {"max": 8}
+        assert ship(4, 6) == 8
+        assert ship(5, 9) == 9
+
+
 def test_a_server_that_shows_an_old_state_is_not_written_to(tmp_path: Path) -> None:
     """Right after a crash a server may tell of fewer lines than it has: rows sent then would overwrite others. Wait
     instead.

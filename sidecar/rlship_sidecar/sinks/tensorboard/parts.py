@@ -1,4 +1,6 @@
-"""The event files of a store: parts, each named after its first row, that together hold rows 0, 1, 2, …"""
+"""The event files of a store: parts, each named after its first row, that together hold rows 0, 1, 2, …; and files
+without rows.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,9 @@ from typing import NamedTuple
 from rlship_sidecar.sinks.tensorboard.events import CHECKED_TAIL_BYTES, Frame, frames
 
 NAME = re.compile(r"events\.out\.tfevents\.(?P<first>\d{8,})\.rlship\.(?P<store>[^.]+)\.(?P<generation>\d{1,9})")
+AGAIN = re.compile(
+    r"events\.out\.tfevents\.(?P<first>\d{8,})\.rlship-run\.(?P<store>[^.]+)\.(?P<generation>\d{1,9})\.\d{6}\.again"
+)
 
 
 class PartFile(NamedTuple):
@@ -42,20 +47,29 @@ def part_name(first: int, store_id: str, generation: int) -> str:
     return f"events.out.tfevents.{first:08d}.rlship.{store_id}.{generation}"
 
 
-def aside_name(after: int, store_id: str, generation: int, number: int) -> str:
+def aside_name(after: int, store_id: str, generation: int, number: int, *, again: bool = False) -> str:
     """The name of a file without rows. A reader takes files by name: this one behind the parts that begin before row
-    `after`, and before the part that begins with it.
+    `after`, and before the part that begins with it. `again`: it writes points of rows again.
     """
-    return f"events.out.tfevents.{after:08d}.rlship-run.{store_id}.{generation}.{number:06d}"
+    name = f"events.out.tfevents.{after:08d}.rlship-run.{store_id}.{generation}.{number:06d}"
+    return f"{name}.again" if again else name
+
+
+def find_again(folder: Path, store_id: str) -> list[PartFile]:
+    """A store's files that write points again; `first` is the first row after these points."""
+    return [one for one in _files(folder, AGAIN) if one.store_id == store_id]
 
 
 def find_parts(folder: Path) -> list[PartFile]:
     """Every store's parts in the order of their rows; of two with the same first row the newer comes first."""
-    found = [(path, NAME.fullmatch(path.name)) for path in folder.iterdir()]
-    ours = [
+    return sorted(_files(folder, NAME), key=lambda part: (part.first, -part.generation))
+
+
+def _files(folder: Path, name: re.Pattern[str]) -> list[PartFile]:
+    found = [(path, name.fullmatch(path.name)) for path in folder.iterdir()]
+    return [
         PartFile(int(match["first"]), int(match["generation"]), match["store"], path) for path, match in found if match
     ]
-    return sorted(ours, key=lambda part: (part.first, -part.generation))
 
 
 def chain(found: list[PartFile]) -> Chain:

@@ -1,4 +1,8 @@
-"""TensorBoard event files, one Event for each row, so that the files themselves show how many rows they hold."""
+"""TensorBoard event files, one Event for each row, so that the files themselves show how many rows they hold.
+
+The event of a row whose step lies before points of its tags holds its values back: appended, they would hide these
+points. They come into the charts by a file that writes the points again (`again`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlship_formats.values import Histogram
 from rlship_sidecar.plainfiles import make_folder, make_plain
-from rlship_sidecar.rows import Row, axis
+from rlship_sidecar.rows import CLOCK, POINT, Row, axis
 from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.claim import Claim
@@ -31,9 +35,12 @@ from rlship_sidecar.sinks.names import (
 )
 from rlship_sidecar.sinks.options import check_names, check_text
 from rlship_sidecar.sinks.tables import markdown, tables
+from rlship_sidecar.sinks.tensorboard.again import Again
 from rlship_sidecar.sinks.tensorboard.config import RunTexts, is_run_data, text_value
-from rlship_sidecar.sinks.tensorboard.events import encode, read
-from rlship_sidecar.sinks.tensorboard.parts import aside_name, chain, find_parts, part_name
+from rlship_sidecar.sinks.tensorboard.curves import Curves
+from rlship_sidecar.sinks.tensorboard.events import encode, frames, read
+from rlship_sidecar.sinks.tensorboard.held import hold, is_held, release
+from rlship_sidecar.sinks.tensorboard.parts import Chain, aside_name, chain, find_again, find_parts, part_name
 
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
@@ -55,7 +62,8 @@ class TensorBoardSink(Sink):
     Options `first` and `extras`: see `names`; `ranks` and `max_keys`: see `budget`. Every `open` begins a new part, and
     so does every 16 MiB. Parts that do not fit together are written again from where they go wrong. The sink leaves
     files of other writers in the folder alone; parts of another store make it refuse. What the job said of the run
-    comes with the next row, or in a file without rows if no row follows.
+    comes with the next row, or in a file without rows if no row follows. Points that lie before others of their tag
+    come with the next `flush` at which it is time to write these again, at the latest when the sink closes.
     """
 
     def __init__(self) -> None:
@@ -66,6 +74,9 @@ class TensorBoardSink(Sink):
         self._part = Path()
         self._budget: budget.KeyBudget | None = None
         self._texts: RunTexts | None = None
+        self._again: Again | None = None
+        self._sound = False
+        """Whether the last call succeeded and what the files hold is known to be this store's."""
         self._rows = self._step = self._asides = 0
         self._fd: int | None = None
         self._last_event = b""
@@ -83,6 +94,7 @@ class TensorBoardSink(Sink):
     def open(self, run: SinkContext) -> int | None:
         """Count the rows in this store's parts, in order; cut the rest."""
         self.check_options(run.options)
+        self._sound = False
         self.where = str(_logdir(run))
         self._run = run
         with _outages(self.where):
@@ -105,6 +117,7 @@ class TensorBoardSink(Sink):
                 claim.copy(found.kept[-1].path, found.end)
             if fence:
                 claim.fenced()
+            self._again = Again(folder, run.store_id, _curves(folder, run, found))
             self._texts = RunTexts(run.state_dir, found.rows)
             self._rows = found.rows
             self._last_event = b"" if found.last is None else read(found.kept[-1].path, found.last)
@@ -121,20 +134,21 @@ class TensorBoardSink(Sink):
         from tensorboardX.proto.event_pb2 import Event
 
         try:
-            held = Event.FromString(self._last_event)
-        except DecodeError:
+            held = release(Event.FromString(self._last_event))
+        except (DecodeError, ValueError):
             return False
         self._step = held.step
         made = event(row, everything=True)
         allowed = _by_key(made.summary.value)
         ranks = {key for key, _ in rank_keys(row)}
-        return bool(
+        self._sound = bool(
             (held.step, held.wall_time) == (made.step, made.wall_time)
             and all(
                 key in ranks or key in row.x or allowed.get(key) == value
                 for key, value in _by_key(one for one in held.summary.value if not is_run_data(one)).items()
             )
         )
+        return self._sound
 
     def describe(self, run: RunData) -> None:
         """Show it as texts and hyper-parameters, unless they are there."""
@@ -143,19 +157,17 @@ class TensorBoardSink(Sink):
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
-        with _outages(self.where):
+        with self._at_work():
             assert self._run is not None
-            shown = names_of(self._run.options, first=CHARTS.first, over_time=self._run.over_time())
-            events = [event(row, shown, self._budget.admit(row) if self._budget is not None else {}) for row in rows]
-            if self._budget is not None:
-                self._budget.save()
-                self.note = self._budget.note
-            assert self._texts is not None
-            texts = self._texts.due()
-            events[0].summary.value.extend(texts)
-            data = memoryview(b"".join(encode(made.SerializeToString(deterministic=True)) for made in events))
             if self._fd is None or self._end >= PART_BYTES:
                 self._begin(rows[0])
+            events = self._events(rows)
+            assert self._texts is not None
+            texts = self._texts.due()
+            bearer = next((number for number, made in enumerate(events) if not is_held(made)), None)
+            if texts and bearer is not None:
+                events[bearer].summary.value.extend(texts)
+            data = memoryview(b"".join(encode(made.SerializeToString(deterministic=True)) for made in events))
             assert self._fd is not None
             self._check_place()
             while data:
@@ -163,17 +175,47 @@ class TensorBoardSink(Sink):
                 self._end += written
                 data = data[written:]
             self._rows, self._step = rows[-1].row_number + 1, events[-1].step
-            if texts:
-                self._texts.shown(rows[0].row_number)
+            if texts and bearer is not None:
+                self._texts.shown(rows[bearer].row_number)
+
+    def _events(self, rows: Sequence[Row]) -> list[Event]:
+        """The events of the rows, held back where points of their tags have come further."""
+        assert self._run is not None and self._again is not None
+        shown = names_of(self._run.options, first=CHARTS.first, over_time=self._run.over_time())
+        events = []
+        for row in rows:
+            made = event(row, shown, self._budget.admit(row) if self._budget is not None else {})
+            # Whole seconds are the steps of rows over time.
+            many = row.unit.kind in (CLOCK, POINT) and row.arrival.revision == 0
+            events.append(made if self._again.curves.admit(made, many=many) else hold(made))
+        if self._budget is not None:
+            self._budget.save()
+            self.note = self._budget.note
+        return events
+
+    @property
+    def flush_due_s(self) -> float | None:
+        """The seconds until points should be written again, if any have to be."""
+        return self._again.wait_s() if self._again is not None and self._sound else None
 
     def flush(self) -> None:
-        """Sync the part to the disk, and what no row brought of the run's data."""
+        """Sync the part to the disk, and what no row brought of the run's data; write points again if it is time."""
         assert self._texts is not None
-        with _outages(self.where):
+        with self._at_work():
             self._sync()
             if values := self._texts.due():
                 self._write_aside(values)
                 self._texts.shown(self._rows - 1)
+            assert self._again is not None
+            if self._again.wait_s() == 0.0:
+                self._write_again()
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._sound = False
+        with _outages(self.where):
+            yield
+        self._sound = True
 
     def _sync(self) -> None:
         if self._fd is not None:
@@ -181,10 +223,23 @@ class TensorBoardSink(Sink):
             self._check_place()
 
     def close(self) -> None:
+        """Write points again if any have to be, and close the part."""
+        sound, self._sound = self._sound, False
+        try:
+            if sound and self._again is not None:
+                with _outages(self.where):
+                    if self._again.curves.lacking:
+                        self._write_again()
+                    self._again.curves.save(self._rows)
+        finally:
+            self._close_part()
+            if self._budget is not None:
+                self._budget.end()
+
+    def abandon(self) -> None:
         """Close the part."""
-        self._close_part()
-        if self._budget is not None:
-            self._budget.end()
+        self._sound = False
+        self.close()
 
     def _close_part(self) -> None:
         fd, self._fd = self._fd, None
@@ -198,7 +253,7 @@ class TensorBoardSink(Sink):
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
-        assert self._run is not None and self._claim is not None
+        assert self._claim is not None
         self._close_part()
         now = time.time()
         held = Event(wall_time=now, step=self._step, summary=Summary(value=values))
@@ -207,8 +262,24 @@ class TensorBoardSink(Sink):
             file.write(encode(_file_version(now)) + encode(held.SerializeToString(deterministic=True)))
             file.flush()
             os.fsync(file.fileno())
+        self._publish_aside(scratch)
+
+    def _write_again(self) -> None:
+        """Write the points of all curves that lack any, from there on. Further rows go into a part of their own."""
+        assert self._claim is not None and self._again is not None
+        self._sync()
+        self._close_part()
+        scratch = self._claim.scratch("again")
+        self._again.write(scratch)
+        self._publish_aside(scratch, again=True)
+        self._again.curves.lacking.clear()
+
+    def _publish_aside(self, scratch: Path, *, again: bool = False) -> None:
+        assert self._run is not None and self._claim is not None
         while True:
-            target = self._folder / aside_name(self._rows, self._run.store_id, self._run.generation, self._asides)
+            target = self._folder / aside_name(
+                self._rows, self._run.store_id, self._run.generation, self._asides, again=again
+            )
             self._asides += 1
             if not target.exists():
                 break
@@ -216,9 +287,10 @@ class TensorBoardSink(Sink):
 
     def _begin(self, row: Row) -> None:
         """Begin a part with this row, once the one before it is durable."""
-        assert self._run is not None and self._claim is not None
+        assert self._run is not None and self._claim is not None and self._again is not None
         self._sync()
         self._close_part()
+        self._again.curves.save(row.row_number)  # so that the next start reads no earlier part
         scratch = self._claim.scratch("part")
         self._fd = make_plain(scratch)
         self._end = 0
@@ -302,8 +374,33 @@ def _histogram(hist: Histogram) -> HistogramProto:
     )
 
 
+def _curves(folder: Path, run: SinkContext, found: Chain) -> Curves:
+    """How far the rows in the parts have come. Removes what wrote points of rows again that are to be written anew."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    shown_below = 0
+    for one in find_again(folder, run.store_id):
+        if one.first <= found.rows:
+            shown_below = max(shown_below, one.first)
+        elif one.generation <= run.generation:  # never what a later sidecar wrote, if this one was frozen
+            one.path.unlink()
+    curves = Curves(run.state_dir, run.store_id, run.generation)
+    first = curves.load(found.rows, shown_below, since=max((part.generation for part in found.kept), default=0))
+    for part, following in zip(found.kept, [*(part.first for part in found.kept[1:]), found.rows]):
+        if following <= first:
+            continue
+        with open(part.path, "rb") as file:
+            for number, frame in zip(range(part.first - 1, following), frames(part.path, checked_tail=0)):
+                if number >= max(part.first, first):
+                    held = Event.FromString(os.pread(file.fileno(), frame.size, frame.start))
+                    curves.read(held, shown=number < shown_below)
+    return curves
+
+
 def _file_version(t: float) -> bytes:
-    """The first Event of every file. Without it readers drop a tag's later points if a revision's step goes back."""
+    """The first Event of every file. TensorBoard's reader of `--load_fast false` keeps all points of such a file, in
+    the order in which they were written. Its data server does not look at it.
+    """
     from tensorboardX.proto.event_pb2 import Event
 
     return bytes(Event(wall_time=t, file_version="brain.Event:2").SerializeToString())

@@ -1,0 +1,237 @@
+"""Files that write the points of charts again, from a step on: after them a chart has the newest value of each step.
+
+Such a file holds no rows. Each point in it takes the place of all points of its tag from its step on, in both of
+TensorBoard's readers. The data server always reads points so. The reader of `--load_fast false` does so in files of
+version 1, if the step lies before that of the last event. An event without points and with a very high step sees to
+that.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from array import array
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from rlship_sidecar.plainfiles import make_plain
+from rlship_sidecar.sinks.tensorboard.curves import Curves
+from rlship_sidecar.sinks.tensorboard.events import FOOTER_BYTES, HEADER_BYTES, encode
+from rlship_sidecar.sinks.tensorboard.held import release
+from rlship_sidecar.sinks.tensorboard.parts import PartFile, find_again, find_parts
+
+if TYPE_CHECKING:
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+
+EVENT_FILE = "tfevents"
+VERSION = "brain.Event:1"
+MAX_POINTS = 10_000  # of a tag in one file; TensorBoard shows 1,000 of them unless it is asked for more
+WAIT = 100.0  # times as long as it took: it takes at most a hundredth of the time
+SPACING_S = 1 / 40  # times the square of the number of files: a month of it makes 900 files, two each time
+FREE_BYTES = 64 << 20
+MAX_TIMES = 4  # as many bytes as the rows have
+_BEYOND = 1 << 62
+_MAX_FILES = 8
+_WALL_TIME, _STEP = b"\x09", b"\x10"
+
+
+class _Part:
+    """Where the rows of a part are, as far as it was read: steps, and places of the events' data."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.steps = array("q")
+        self._starts = array("q")
+        self._sizes = array("l")
+        self._end = 0
+
+    def read_on(self) -> None:
+        """Take in what was appended."""
+        with open(self.path, "rb") as file:
+            file.seek(self._end)
+            data = file.read()
+        base, at = self._end, 0
+        while at + HEADER_BYTES <= len(data):
+            (size,) = struct.unpack_from("<Q", data, at)
+            start = at + HEADER_BYTES
+            if start + size + FOOTER_BYTES > len(data):
+                return
+            if base + at:  # the first event of a file is its version
+                self.steps.append(_step(data[start : start + 24]))
+                self._starts.append(base + start)
+                self._sizes.append(size)
+            at = start + size + FOOTER_BYTES
+            self._end = base + at
+
+    def read(self, fd: int, number: int) -> Event:
+        """The event of the part's row `number`, counted from 0, as it was before it was held back."""
+        from tensorboardX.proto.event_pb2 import Event
+
+        return release(Event.FromString(os.pread(fd, self._sizes[number], self._starts[number])))
+
+
+class _Place(NamedTuple):
+    """A row: its step, its row number, its part and its number in the part. The first two are their order."""
+
+    step: int
+    row_number: int
+    part: int
+    number: int
+
+
+class Rows:
+    """The rows in the parts of a store, by their steps. 24 bytes for each, once points had to be written again."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Path, _Part] = {}
+
+    def read_on(self, parts: list[PartFile]) -> None:
+        """Take in what is new. `parts`: all of them, in order."""
+        known = self._parts
+        self._parts = {part.path: known.get(part.path) or _Part(part.path) for part in parts}
+        for one in self._parts.values():
+            one.read_on()
+        self._firsts = [part.first for part in parts]
+
+    def from_step(self, step: int) -> Iterator[Event]:
+        """The events of this step and all later ones, in the order of steps, those of a step in that of rows."""
+        found = []
+        parts = list(self._parts.values())
+        for which, (part, first, following) in enumerate(zip(parts, self._firsts, [*self._firsts[1:], _BEYOND])):
+            found += [
+                _Place(at, first + number, which, number)
+                for number, at in enumerate(part.steps[: following - first])
+                if at >= step
+            ]
+        fds: dict[int, int] = {}
+        try:
+            for place in sorted(found):
+                if place.part not in fds:
+                    if len(fds) >= _MAX_FILES:
+                        os.close(fds.pop(next(iter(fds))))
+                    fds[place.part] = os.open(parts[place.part].path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                yield parts[place.part].read(fds[place.part], place.number)
+        finally:
+            for fd in fds.values():
+                os.close(fd)
+
+
+class Again:
+    """When points are written again, and from where: the parts in a folder. It is done now and then for all tags that
+    lack any, because each time the rest of their curves is written.
+    """
+
+    def __init__(self, folder: Path, store_id: str, curves: Curves) -> None:
+        self._folder = folder
+        self._store_id = store_id
+        self.curves = curves
+        self._rows = Rows()
+        self._not_before = 0.0
+
+    def wait_s(self) -> float | None:
+        """The seconds until points should be written again; None if no curve lacks any, or if those that were written
+        again take `FREE_BYTES` and `MAX_TIMES` as much space as the rows. Then they are written when the sink closes.
+        """
+        if not self.curves.lacking:
+            return None
+        wait = self._not_before - time.monotonic()
+        if wait > 0.0:
+            return wait
+        written = sum(one.path.stat().st_size for one in find_again(self._folder, self._store_id))
+        rows = sum(part.path.stat().st_size for part in self._parts())
+        return 0.0 if written <= FREE_BYTES + MAX_TIMES * rows else None
+
+    def write(self, scratch: Path) -> None:
+        """Write and sync the file at `scratch`. All rows have to be in the parts."""
+        began = time.monotonic()
+        self._rows.read_on(self._parts())
+        with open(make_plain(scratch), "wb") as file:
+            write_again(file, self._rows, self.curves)
+            file.flush()
+            os.fsync(file.fileno())
+        # TensorBoard's data server keeps every event file of a run open.
+        files = sum(EVENT_FILE in path.name for path in self._folder.iterdir())
+        ended = time.monotonic()
+        self._not_before = ended + max(WAIT * (ended - began), SPACING_S * files**2)
+
+    def _parts(self) -> list[PartFile]:
+        return [part for part in find_parts(self._folder) if part.store_id == self._store_id]
+
+
+def write_again(file: BinaryIO, rows: Rows, curves: Curves) -> None:
+    """Write, for each tag that lacks points, those from the first lacking one on: the newest of each step.
+
+    Of a tag with more than `MAX_POINTS` points, every second, third, … is left out, but for the last.
+    """
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+
+    def put(event: Event) -> None:
+        file.write(encode(event.SerializeToString(deterministic=True)))
+
+    lacking, seen = curves.lacking, set[str]()
+    thinned = _Thinned({tag: -(-curves.points[tag] // MAX_POINTS) for tag in lacking})
+    for step, wall_time, values in thinned.points(rows.from_step(min(lacking.values())), lacking):
+        if not seen:
+            put(Event(wall_time=wall_time, file_version=VERSION))
+        tags = {value.tag for value in values}
+        if not tags <= seen:
+            put(Event(wall_time=wall_time, step=_BEYOND, summary=Summary()))
+            seen |= tags
+        put(Event(wall_time=wall_time, step=step, summary=Summary(value=values)))
+
+
+class _Thinned:
+    """Keeps every n-th point of a tag, and its last one."""
+
+    def __init__(self, every: Mapping[str, int]) -> None:
+        self._every = every
+        self._counted = dict.fromkeys(every, 0)
+
+    def points(
+        self, events: Iterator[Event], lacking: Mapping[str, int]
+    ) -> Iterator[tuple[int, float, list[Summary.Value]]]:
+        """Step, time and values, for each step and time."""
+        left_out: dict[str, tuple[int, float, Summary.Value]] = {}
+        for step, held in groupby(events, key=lambda event: event.step):
+            newest: dict[str, tuple[int, float, Summary.Value]] = {}
+            for event in held:
+                newest.update(
+                    (value.tag, (step, event.wall_time, value))
+                    for value in event.summary.value
+                    if lacking.get(value.tag, _BEYOND) <= step
+                )
+            kept = []
+            for tag, point in newest.items():
+                if self._counted[tag] % self._every[tag]:
+                    left_out[tag] = point
+                else:
+                    left_out.pop(tag, None)
+                    kept.append(point)
+                self._counted[tag] += 1
+            yield from _joined(kept)
+        yield from _joined(sorted(left_out.values(), key=lambda point: point[:2]))
+
+
+def _joined(points: list[tuple[int, float, Summary.Value]]) -> Iterator[tuple[int, float, list[Summary.Value]]]:
+    """Points of one step and time together; they stand beside each other."""
+    for (step, wall_time), found in groupby(sorted(points, key=lambda point: point[:2]), key=lambda point: point[:2]):
+        yield step, wall_time, [value for _, _, value in found]
+
+
+def _step(head: bytes) -> int:
+    """The step of an event, from the first bytes of its data: a double and a varint, each left out if it is 0."""
+    at = 9 if head[:1] == _WALL_TIME else 0
+    if head[at : at + 1] != _STEP:
+        return 0
+    step = shift = 0
+    for byte in head[at + 1 :]:
+        step |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return step
