@@ -29,6 +29,19 @@ def initialised() -> Any:
     return torch if is_initialized is not None and is_initialized() else None
 
 
+def allocating() -> Any:
+    """The part of torch whose allocator this process uses: `torch.cuda` (of HIP too), else `torch.npu`; None if neither
+    is initialised.
+    """
+    torch = torch_module()
+    for name in ("cuda", "npu"):
+        api = getattr(torch, name, None)
+        is_initialized = getattr(api, "is_initialized", None)
+        if is_initialized is not None and is_initialized():
+            return api
+    return None
+
+
 def why_not() -> str:
     """The reason why `initialised` returns None."""
     return "torch has not initialised CUDA" if torch_module() is not None else "the job has not imported torch"

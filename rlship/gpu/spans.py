@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from ..stream import Stream
 
     class Log(Protocol):
-        """The method of its Logger that a measured span needs."""
+        """The methods of its Logger that a measured span needs."""
 
         def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None: ...
+        def fill_memory(self, step: int | None) -> None: ...
 
 
 _TIMERS = ("cpu", "gpu")
@@ -76,6 +77,7 @@ class Measured:
             torch = cuda.initialised()
             if torch is None or cuda.capturing(torch):
                 return False
+            host.fill_memory(ended[2])
             if self._watch is not None:
                 entries = gpu_memory.definitions(self._name)
                 missing = {name: entry for name, entry in entries.items() if name not in stream.declared.entries}

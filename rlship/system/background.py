@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Repeated:
-    """Calls `look()` every `interval_s` seconds on a daemon thread, without drift, and keeps its last result.
+    """Calls `look()` every `interval_s` seconds on a daemon thread, without drift, and keeps its last result but None.
 
     Calls `failed(error)` for each exception. `stop` ends it without waiting for a call that hangs.
     """
@@ -35,6 +35,7 @@ class Repeated:
         self._ended.acquire()
         self._started = False
         self._stopped = False
+        self.returned = False  # a call has returned, or raised
         self._began: float | None = None
         self._kept: Any = None
         self._news: Any = None
@@ -79,10 +80,12 @@ class Repeated:
         while not self._stopped:
             self._began = self._clock()
             try:
-                self._kept = self._news = self._look()
+                found = self._look()
+                if found is not None:  # None: nothing is new
+                    self._kept = self._news = found
             except Exception as error:  # noqa: BLE001 - any error is reported, and the other looks go on
                 self._failed(error)
-            self._began = None
+            self._began, self.returned = None, True
             if not self._stopped:
                 self._wake.acquire(timeout=due.left())
         self._ended.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .look import Look
 from .nvml import Device, GpuLost, Nvml, Unusable
 from .readings import GpuReading
-from .visible import choose
+from .visible import choose, unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ AGAIN_S = 60.0
 
 
 class Gpus:
-    """Looks at the requested GPUs (None: all; see `visible.choose`).
+    """Looks at the requested GPUs (None: all; see `visible.choose`). `explicit`: they were given by name, so that each
+    of them should be here.
 
     Calls `report(topic, line)` with messages for people, and `event(name, attrs)` with facts for the job's record.
     """
@@ -28,10 +29,12 @@ class Gpus:
         requested: Sequence[str] | None,
         report: Callable[[str, str], object],
         event: Callable[[str, dict[str, Any]], object],
+        explicit: bool = False,
     ) -> None:
         self._nvml = Nvml(pynvml, self._failed)
         self._module = pynvml
         self._requested = requested
+        self._explicit = explicit
         self._report = report
         self._event = event
         self._devices: list[Device] = []
@@ -87,12 +90,16 @@ class Gpus:
     def _find(self) -> None:
         try:
             driver = self._nvml.open()
-            found = choose(self._nvml.devices(), self._requested)
+            every = self._nvml.devices()
+            found = choose(every, self._requested, ends=not self._explicit)
         except Unusable as error:
             self._devices = []
             self._over = error.for_good
             self._report("unusable", f"no GPU metrics: {error}")
             return
+        missing = unknown(every, self._requested or ()) if self._explicit else ""
+        if missing:
+            self._report("unknown", f"{missing}; the others are looked at")
         found = [device for device in found if device.uuid not in self._lost or self._answers(device)]
         if [device.uuid for device in found] != [device.uuid for device in self._devices] and (driver or self._devices):
             self._report_devices(found, driver)

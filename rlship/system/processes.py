@@ -181,9 +181,13 @@ def in_first_pid_namespace(root: str = "/") -> bool:
         return False
 
 
+# The files of devices: NVIDIA's, Ascend's, AMD's.
+_GPU_FILES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd")
+
+
 def holds_gpu(pid: int, root: str = "/") -> bool:
     """True if a process has a GPU open, as far as permissions allow to see."""
-    return any(target.startswith("/dev/nvidia") for target in open_files(pid, root) or ())
+    return any(target.startswith(_GPU_FILES) for target in open_files(pid, root) or ())
 
 
 def open_files(pid: int, root: str = "/") -> list[str] | None:

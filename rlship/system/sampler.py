@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-from .. import threads
+from . import devices
 from .background import Repeated
-from .gpu import Gpus
 from .host import Host, Place
 from .readings import GpuReading
 
@@ -25,27 +24,29 @@ _PHASE = 0.25
 _PLACE_EVERY_S = 10.0
 
 
-def packages() -> tuple[dict[str, Any], str]:
-    """The modules that sampling needs, None for a missing one, and a message about missing ones, or ""."""
+def packages() -> dict[str, Any]:
+    """The modules that sampling may use, None for one that is not here."""
     found: dict[str, Any] = {"psutil": None, "pynvml": None}
-    missing, without = [], []
     try:
         import psutil
 
         found["psutil"] = psutil
     except Exception:  # noqa: BLE001 - a broken installation may raise anything
-        missing.append("psutil")
-        without.append("the host's")
+        found["psutil"] = None
     try:
         import pynvml
 
         found["pynvml"] = pynvml
     except Exception:  # noqa: BLE001
-        missing.append("nvidia-ml-py")
-        without.append("the GPUs'")
-    if not missing:
-        return found, ""
-    return found, f"without {' and '.join(without)} metrics; to have them: pip install {' '.join(missing)}"
+        found["pynvml"] = None
+    return found
+
+
+def lacking(*, host: bool, gpus: bool) -> str:
+    """What is left out, and the command that installs what it needs."""
+    without = [*["the host's"] * host, *["the GPUs'"] * gpus]
+    needed = [*["psutil"] * host, *["nvidia-ml-py"] * gpus]
+    return f"without {' and '.join(without)} metrics; to have them: pip install {' '.join(needed)}"
 
 
 class Sampler:
@@ -53,10 +54,11 @@ class Sampler:
 
     Args:
         interval_s: seconds between two looks at the GPUs; call `host` as often.
-        gpus: which GPUs (see `visible.choose`); None: all.
+        gpus: which GPUs (see `visible.wanted`); None: the visible ones.
         report: called as `report(topic, line)` with messages for people. Each topic need be shown once, but "" always.
         event: called as `event(name, attrs)` with facts for the job's record. Several threads call both.
-        looking: a lock held while NVML is in use; default: a lock of its own.
+        looking: a lock held while a library such as NVML is in use; default: a lock of its own.
+        local_rank: this process's number on its host, for `gpus` "local"; None: unknown.
     """
 
     def __init__(
@@ -66,25 +68,28 @@ class Sampler:
         report: Callable[[str, str], object],
         event: Callable[[str, dict[str, Any]], object],
         looking: Lock | None = None,
+        local_rank: int | None = None,
     ) -> None:
         self.phase_s = interval_s * _PHASE
         self._report = report
-        modules, missing = packages()
-        if missing:
-            report("packages", missing)
+        modules = packages()
+        wants_gpus = gpus is None or len(gpus) > 0
+        readers = devices.installed(modules["pynvml"], local_rank, report) if wants_gpus else {}
         self._psutil = modules["psutil"]
+        if self._psutil is None or (wants_gpus and not readers):
+            report("packages", lacking(host=self._psutil is None, gpus=wants_gpus and not readers))
         self._host = Host(self._psutil) if self._psutil is not None else None
-        self._gpus = Gpus(modules["pynvml"], gpus, report, event) if modules["pynvml"] is not None else None
+        self._devices: devices.Devices | None = None
         self._reader: Repeated | None = None
-        if self._gpus is not None:
-            watched, held = self._gpus, looking or threads.lock()
-
-            def look() -> GpuReading:
-                with held:
-                    return watched.sample(time.monotonic())
-
-            self._reader = Repeated(look, interval_s, self._failed)
+        if readers:
+            self._devices = devices.Devices(readers, gpus, report, event, looking)
+            self._reader = Repeated(self._devices.sample, interval_s, self._failed)
         self._hangs = False
+
+    @property
+    def looked(self) -> bool:
+        """True once the first look at the GPUs is over, or if there is nothing to look at."""
+        return self._reader is None or self._reader.returned
 
     def start(self) -> None:
         """Start looking at the GPUs. Raises RuntimeError if no thread can be started."""
@@ -116,26 +121,27 @@ class Sampler:
 
     def gpus(self) -> GpuReading | None:
         """The last reading of the GPUs; None if it was returned before or they do not answer."""
-        if self._reader is None:
+        if self._reader is None or self._devices is None:
             return None
         hangs = self._reader.hangs_s > HANGS_S
         if hangs != self._hangs:
             self._hangs = hangs
+            name = self._devices.name
             self._report(
                 "",
-                f"NVML has not answered for {HANGS_S:.0f} s: GPU metrics are left out until it does"
+                f"{name} has not answered for {HANGS_S:.0f} s: GPU metrics are left out until it does"
                 if hangs
-                else "NVML answers again",
+                else f"{name} answers again",
             )
         found = self._reader.take()
         return found if isinstance(found, GpuReading) else None
 
     def close(self) -> None:
         """Stop. A call that hangs is left behind."""
-        if self._reader is not None:
+        if self._reader is not None and self._devices is not None:
             self._reader.stop()
-            if self._gpus is not None and self._reader.ended(0.2):
-                self._gpus.close()
+            if self._reader.ended(0.2):
+                self._devices.close()
 
     def _failed(self, error: Exception) -> None:
         self._report(f"gpus {type(error).__name__}", f"GPU metrics: {type(error).__name__}: {error}")

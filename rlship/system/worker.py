@@ -8,10 +8,10 @@ from _thread import get_ident
 
 from .. import threads
 from ..encode import size_of
+from ..gpu.memory import Allocator
 from ..guard import raised_by_signal
 from ..notices import say
 from ..records import event_line, on_purpose
-from . import visible
 from .attribution import Attribution, Share, under
 from .background import Due, Repeated
 from .processes import Processes
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..logger import Logger
+    from .asked import Asked
     from .readings import GpuProcess
 
 
-def start(logger: Logger, interval_s: float) -> None:
-    """Log system metrics with `logger` every `interval_s` seconds until it is closed. Never raises."""
+def start(logger: Logger, asked: Asked) -> None:
+    """Log system metrics with `logger` until it is closed. Never raises."""
+    logger.allocator = Allocator(asked.interval_s)
     try:
-        threads.start(_Worker(logger, interval_s).run)
+        threads.start(_Worker(logger, asked).run)
     except RuntimeError as error:
         say(f"no system metrics: cannot start a thread: {error}")
 
@@ -67,10 +69,11 @@ _fork = _Fork()
 class _Worker:
     """The thread. Its records have no step, whatever the implicit step is: rows place them by their time."""
 
-    def __init__(self, logger: Logger, interval_s: float) -> None:
+    def __init__(self, logger: Logger, asked: Asked) -> None:
         self._logger = logger
         self._stream = logger.stream  # a forked child has another one, and no such thread
-        self._interval_s = interval_s
+        self._interval_s = asked.interval_s
+        self._gpus = asked.gpus
         self._pause = threads.lock()
         self._pause.acquire()
         self._rare_at = float("-inf")
@@ -91,7 +94,9 @@ class _Worker:
             self._logger.failed("system_metrics", error)
 
     def _begin(self) -> None:
-        self._sampler = Sampler(self._interval_s, visible.wanted(None), self._report, self._event, _fork.looking)
+        self._sampler = Sampler(
+            self._interval_s, self._gpus, self._report, self._event, _fork.looking, self._logger.local_rank
+        )
         self._place: Repeated | None = self._sampler.place(self._logger.folder)
         self._processes = Processes()
         self._attribution = Attribution(self._processes)
@@ -149,20 +154,3 @@ class _Worker:
         if not stream.closed:
             line = on_purpose(event_line(name, attrs, None, time.time(), lambda attribute, why: None))
             stream.buffer.append(line, size_of(line), None)
-
-
-def interval_of(setting: object) -> float | None:
-    """Seconds between two samples for the `system_metrics` of `init`; None for off. Raises ValueError."""
-    if setting is None or setting is False:
-        return None
-    if setting is True:
-        return 1.0
-    try:
-        seconds = float(setting)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if seconds == 0:
-        return None
-    if not 0.1 <= seconds <= 3600:
-        raise ValueError(f"system_metrics={setting!r:.40} is neither True nor a number of seconds from 0.1 to 3600")
-    return seconds

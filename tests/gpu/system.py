@@ -73,9 +73,10 @@ def the_agent_sees_a_busy_gpu(folder: str) -> None:
 
 
 def a_worker_samples_itself(folder: str) -> None:
-    """A worker that asks for system metrics has those of its GPU in its file, and no errors."""
-    logger = rlship.init(folder, actor="trainer", rank=0, world=1, system_metrics=0.2)
+    """A worker that asks for system metrics has those of its GPU and of torch's allocator, and no errors."""
+    logger = rlship.init(folder, actor="trainer", rank=0, world=1, system_metrics={"interval": 0.2, "gpus": "local"})
     kept = _work(2.0)
+    rlship.barrier(0)
     rlship.close()
     del kept
     assert logger.errors == 0
@@ -83,6 +84,7 @@ def a_worker_samples_itself(folder: str) -> None:
     found = _metrics(logger.path)
     assert found["node/gpus"] >= 1, found
     assert found["proc/host_mem"] > 0
+    assert SIZE <= found["mem/allocated"] <= found["mem/reserved"] <= found["mem/capacity"], found
     assert max(found["node/gpu_mem"] if isinstance(found["node/gpu_mem"], list) else [found["node/gpu_mem"]]) >= SIZE
 
 

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship.metrics import METRICS
-from rlship.system import sampler, series, visible
+from rlship.system import asked, sampler, series, visible
 from rlship.system.background import Due, Repeated
 from rlship.system.cgroup import Cgroup
 from rlship.system.host import Host, Place
+from rlship.system.nvml import Device
 from rlship.system.rates import Rates
 from rlship.system.readings import GpuReading
-from rlship.system.worker import interval_of
 from tests.kit.waiting import wait_until
 
 
@@ -406,29 +406,135 @@ def test_gpus_that_are_asked_for(given: list[str] | None, environment: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("asked", "seconds"),
+    ("environment", "found"),
+    [
+        ({"ROCR_VISIBLE_DEVICES": "4,5,6"}, ["4", "5", "6"]),
+        ({"ROCR_VISIBLE_DEVICES": "4,5,6", "HIP_VISIBLE_DEVICES": "2,0"}, ["6", "4"]),
+        ({"ROCR_VISIBLE_DEVICES": "4,5", "CUDA_VISIBLE_DEVICES": "1,7"}, ["5"]),
+        ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0"}, ["1"]),
+        ({}, None),
+    ],
+)
+def test_variables_that_nest(environment: dict[str, str], found: list[str] | None) -> None:
+    """On AMD one variable hides GPUs, and the indices of the next one count those that are left."""
+    assert visible.wanted(None, environment, visible.ROCM) == found
+
+
+@pytest.mark.parametrize(
+    ("environment", "local_rank", "found"),
+    [
+        ({}, 3, ["3"]),
+        ({"CUDA_VISIBLE_DEVICES": "4,5,6,7"}, 1, ["5"]),
+        ({"CUDA_VISIBLE_DEVICES": "6"}, 5, ["6"]),  # the launcher left it one
+        ({"CUDA_VISIBLE_DEVICES": "4,5"}, None, ["4", "5"]),
+        ({}, None, None),
+        ({"CUDA_VISIBLE_DEVICES": "4,5"}, 7, []),
+    ],
+)
+def test_the_gpu_of_a_local_rank(environment: dict[str, str], local_rank: int | None, found: list[str] | None) -> None:
+    """`local` is the visible GPU at the process's local rank; without a local rank it is the visible ones."""
+    assert visible.wanted(["local"], environment, visible.CUDA, local_rank) == found
+
+
+def test_gpus_that_are_not_here() -> None:
+    """A GPU that was named and is not here is left out and named; of a variable's list it ends the list."""
+    devices = [Device(str(index), None, f"GPU-{index}", "A") for index in range(3)]
+    assert [one.key for one in visible.choose(devices, ["0", "9", "1"])] == ["0"]
+    assert [one.key for one in visible.choose(devices, ["0", "9", "GPU-1"], ends=False)] == ["0", "1"]
+    assert visible.unknown(devices, ["0", "GPU-1"]) == ""
+    assert visible.unknown(devices, ["9"]) == "there is no GPU '9'; there are: 0 (GPU-0), 1 (GPU-1), 2 (GPU-2)"
+    assert visible.unknown([], ["9"]) == "there is no GPU '9'; there are: no devices"
+
+
+SWITCH, ROLES, GPUS = asked.SWITCH, asked.ROLES, asked.GPUS
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
     [(None, None), (False, None), (0, None), ("0", None), (True, 1.0), ("1", 1.0), (10, 10.0), ("0.5", 0.5)],
 )
-def test_intervals_of_workers(asked: object, seconds: float | None) -> None:
+def test_intervals_of_workers(given: object, seconds: float | None) -> None:
     """True and 1 are once a second, other numbers their seconds, and nothing is off."""
-    assert interval_of(asked) == seconds
+    found = asked.read(given, {}, "trainer")
+    assert (found and found.interval_s) == seconds
 
 
-@pytest.mark.parametrize("asked", ["yes", -1, 0.01, 1e9, float("nan"), "inf", [], {}])
-def test_intervals_that_are_none(asked: object) -> None:
+@pytest.mark.parametrize(
+    ("given", "environment", "found"),
+    [
+        (None, {SWITCH: "2"}, (2.0, None)),
+        (None, {SWITCH: "0", ROLES: "trainer"}, None),
+        (None, {ROLES: "trainer, generator"}, (1.0, None)),
+        (None, {ROLES: "generator"}, None),
+        (None, {ROLES: "all", GPUS: "0,GPU-8"}, (1.0, ["0", "GPU-8"])),
+        (None, {ROLES: "none", SWITCH: "1"}, None),
+        (None, {GPUS: "local"}, (1.0, ["local"])),
+        (None, {SWITCH: "", ROLES: "", GPUS: ""}, None),
+        # What the code says counts, and the variables say the rest.
+        (True, {ROLES: "generator"}, None),
+        (True, {SWITCH: "0", GPUS: "none"}, (1.0, [])),
+        (False, {SWITCH: "1", ROLES: "trainer"}, None),
+        ({}, {}, (1.0, None)),
+        ({"interval": 5, "roles": ["trainer"], "gpus": [0, "1"]}, {ROLES: "x", GPUS: "7"}, (5.0, ["0", "1"])),
+        ({"roles": "all"}, {ROLES: "generator"}, (1.0, None)),
+        ({"roles": ("reward",)}, {}, None),
+        ({"gpus": 3}, {}, (1.0, ["3"])),
+        ({"gpus": "all"}, {GPUS: "7"}, (1.0, ["all"])),
+        ({"interval": False}, {SWITCH: "1"}, None),
+    ],
+)
+def test_what_is_asked_for_by_role(
+    given: object, environment: dict[str, str], found: tuple[float, list[str] | None] | None
+) -> None:
+    """A process of `trainer` logs what the argument says, and the variables where that is silent."""
+    read = asked.read(given, environment, "trainer")
+    assert (read and (read.interval_s, read.gpus)) == found
+
+
+@pytest.mark.parametrize("given", ["yes", -1, 0.01, 1e9, float("nan"), "inf", [], object()])
+def test_intervals_that_are_none(given: object) -> None:
     """Anything else is named with what is allowed."""
-    with pytest.raises(ValueError, match=r"is neither True nor a number of seconds from 0\.1 to 3600"):
-        interval_of(asked)
+    with pytest.raises(ValueError, match=r"^system_metrics=.* is not True, a number of seconds from 0\.1 to 3600"):
+        asked.read(given, {}, "trainer")
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "said"),
+    [
+        ({"gpu": [0]}, {}, "system_metrics has no setting 'gpu': it takes interval, roles and gpus"),
+        ({"interval": "often"}, {}, "system_metrics['interval']='often' is not True or a number of seconds from"),
+        (None, {SWITCH: "yes"}, "RLSHIP_SYSTEM_METRICS='yes' is not 1, 0 or a number of seconds from 0.1 to 3600"),
+        ({"roles": []}, {}, "system_metrics['roles']=[] names no actors: give their names, such as trainer,generator"),
+        ({"roles": {"trainer": 1}}, {}, "system_metrics['roles']={'trainer': 1} names no actors"),
+        (None, {ROLES: ","}, "RLSHIP_SYSTEM_METRICS_ROLES=',' names no actors"),
+        ({"gpus": [-1]}, {}, "system_metrics['gpus']=[-1] has '-1', which is no GPU: give indices or UUIDs"),
+        ({"gpus": [0, "all"]}, {}, "has 'all', which is no GPU"),
+        ({"gpus": True}, {}, "system_metrics['gpus']=True names no GPUs"),
+        ({"gpus": [True]}, {}, "system_metrics['gpus']=[True] names no GPUs"),
+        (
+            None,
+            {GPUS: "0;1"},
+            "RLSHIP_SYSTEM_METRICS_GPUS='0;1' has '0;1', which is no GPU: give indices or UUIDs, such",
+        ),
+        (None, {GPUS: "0-3"}, "RLSHIP_SYSTEM_METRICS_GPUS='0-3' has '0-3', which is no GPU"),
+    ],
+)
+def test_settings_that_cannot_be_used(given: object, environment: dict[str, str], said: str) -> None:
+    """The error names the setting, the value, what is allowed and the way out."""
+    with pytest.raises(ValueError) as caught:
+        asked.read(given, environment, "trainer")
+    assert said in str(caught.value)
 
 
 def test_packages_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing is reported with the command that installs it, in one sentence."""
     import sys
 
-    assert sampler.packages()[1] == ""
+    assert None not in sampler.packages().values()
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert sampler.packages()[1] == "without the GPUs' metrics; to have them: pip install nvidia-ml-py"
     monkeypatch.setitem(sys.modules, "psutil", None)
-    found, told = sampler.packages()
-    assert found == {"psutil": None, "pynvml": None}
-    assert told == "without the host's and the GPUs' metrics; to have them: pip install psutil nvidia-ml-py"
+    assert sampler.packages() == {"psutil": None, "pynvml": None}
+    gpus = "without the GPUs' metrics; to have them: pip install nvidia-ml-py"
+    both = "without the host's and the GPUs' metrics; to have them: pip install psutil nvidia-ml-py"
+    assert sampler.lacking(host=False, gpus=True) == gpus
+    assert sampler.lacking(host=True, gpus=True) == both

@@ -125,6 +125,10 @@ class Cuda:
         self.allocated = 0
         self.reserved = 0
         self.peak = 0
+        self.retries = 0
+        self.ooms = 0
+        self.elsewhere = 0  # bytes on the second device
+        self.asked: list[int] = []  # devices whose statistics were asked for
         event = type("Event", (Event,), {"torch": torch})
         self.Event = event
 
@@ -161,11 +165,21 @@ class Cuda:
         self.reserved = max(self.reserved, self.allocated)
         self.peak = max(self.peak, self.allocated)
 
+    def device_count(self) -> int:
+        return len(self.streams)
+
+    def get_device_properties(self, device: int) -> Any:
+        return types.SimpleNamespace(total_memory=1000 * (device + 1))
+
     def memory_stats(self, device: int) -> dict[str, int]:
+        self.asked.append(device)
+        own = device == 0
         return {
-            "allocated_bytes.all.current": self.allocated,
-            "allocated_bytes.all.peak": self.peak,
-            "reserved_bytes.all.current": self.reserved,
+            "allocated_bytes.all.current": self.allocated if own else self.elsewhere,
+            "allocated_bytes.all.peak": self.peak if own else self.elsewhere,
+            "reserved_bytes.all.current": self.reserved if own else self.elsewhere,
+            "num_alloc_retries": self.retries if own else 0,
+            "num_ooms": self.ooms if own else 0,
         }
 
     def reset_peak_memory_stats(self, device: int) -> None:

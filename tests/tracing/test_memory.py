@@ -25,7 +25,9 @@ def test_memory_of_a_span(tmp_path: Path, torch: Any) -> None:
         torch.cuda.allocate(600)
         torch.cuda.allocate(-375)
     logger.close()
-    assert metrics(records(tmp_path)) == [
+    own, of_span = metrics(records(tmp_path))
+    assert own["m"]["mem/allocated"] == 225
+    assert [of_span] == [
         {
             "step": 1,
             "m": {

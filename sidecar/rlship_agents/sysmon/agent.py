@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlship.system import series, visible
+from rlship.system import series
 from rlship.system.attribution import Attribution
 from rlship.system.background import Due, Repeated
 from rlship.system.processes import Processes
@@ -61,7 +61,7 @@ class Agent:
         self._processes = Processes()
         self._attribution = Attribution(self._processes)
         self._residents = Residents(self._processes, self._host)
-        self._sampler = Sampler(plan.interval_s, visible.wanted(plan.gpus), self._report, self._event)
+        self._sampler = Sampler(plan.interval_s, plan.gpus, self._report, self._event)
         scout = Scout(directory, ACTOR, self._host, plan.quiet_s)
         self._scout = Repeated(scout.look, SCOUT_EVERY_S, self._scouting_failed)
         self._seen: list[Sight] | None = None
@@ -91,6 +91,8 @@ class Agent:
             deadline = time.monotonic() + HANGS_S
             while self._scout.latest() is None and time.monotonic() < deadline and not stop.is_set():
                 stop.wait(0.02)
+            while not self._sampler.looked and time.monotonic() < deadline and not stop.is_set():
+                stop.wait(0.02)  # a vendor's command takes its time
             stop.wait(self._sampler.phase_s)
             first = self.tick(time.monotonic())
             stop.wait(self._plan.interval_s)
