@@ -31,12 +31,11 @@ _QUIET_S = 10.0  # the sidecar's `implicit_s`
 _MAX_KNOWN = 1 << 16
 _MAX_FILES = 1000  # of an artifact, that are listed
 # How a metric is reduced by how it is logged. W&B keeps the last value of a key in a row.
-_STEPPED, _STREAM, _ARRAY, _SUMMARY = "last", "stream", "array", "summary"
+_STEPPED, _STREAM, _SPREAD = "last", "stream", "spread"
 _REDUCE = {
     _STEPPED: ["last"],
     _STREAM: ["mean", "min", "max", "hist"],
-    _ARRAY: ["hist", "mean", "min", "max"],
-    _SUMMARY: ["mean", "min", "max"],
+    _SPREAD: ["hist", "mean", "min", "max"],
 }
 
 notices = Notices()
@@ -207,6 +206,8 @@ class Recorder:
         if self._teller is None or own:
             self._teller = track
             self._begin(track, identity.rank)
+        if own:  # once for the run, and not for each axis
+            registry.start_sampling(track, None, lambda message: notices.once(message, f"{actor}: {message}"))
         return track
 
     def _begin(self, track: Track, rank: int) -> None:
@@ -240,15 +241,15 @@ class Recorder:
         metrics = found.numbers
         self._declare(track, metrics, _STREAM if step is None else _STEPPED)
         if found.arrays:
-            self._declare(track, found.arrays, _ARRAY)
+            self._declare(track, found.arrays, _SPREAD)
             metrics = {**metrics, **found.arrays}
         if found.histograms:
-            self._declare(track, found.histograms, _SUMMARY)
-            metrics = {**metrics, **{key: _moments(*one) for key, one in found.histograms.items()}}
+            self._declare(track, found.histograms, _SPREAD)
+            metrics = {**metrics, **found.histograms}
         if metrics or (step is not None and not part.values):
             track.put(metrics, step, t)
-        for key, (edges, counts) in found.histograms.items():
-            track.tell("histogram", {"key": key, "edges": edges, "counts": counts}, step, t)
+        for key, (edges, heights) in found.densities.items():
+            track.tell("histogram", {"key": key, "edges": edges, "heights": heights}, step, t)
         if found.texts:
             track.tell("texts", found.texts, step, t)
         for key, table in found.tables.items():
@@ -352,16 +353,6 @@ def sizes(path: str) -> dict[str, Any]:
         return {"size": found.st_size}
     except OSError as error:
         return {"missing": error.strerror or "cannot be read"}
-
-
-def _moments(edges: list[Any], counts: list[Any]) -> dict[str, float]:
-    """A histogram as a summary; its sum is that of the bins' middles."""
-    n = int(sum(counts))
-    if n <= 0 or len(edges) != len(counts) + 1:
-        return {"n": 0}
-    held = [i for i, count in enumerate(counts) if count > 0]
-    middle = sum(float(count) * (float(edges[i]) + float(edges[i + 1])) / 2 for i, count in enumerate(counts))
-    return {"n": n, "sum": middle, "min": float(edges[held[0]]), "max": float(edges[held[-1] + 1])}
 
 
 def _after_fork() -> None:

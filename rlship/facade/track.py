@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .. import definitions, quota, threads
+from .. import definitions, threads
 from ..buffer import MAX_NOTES
 from ..encode import MAX_LINE_BYTES, Encoder, metrics_note, size_of
 from ..guard import raised_by_signal
@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from ..identity import Identity
 
 _ON_PURPOSE_BYTES = 24  # what the mark of a line without a step and microseconds add to it
+
+
+class _Newest:
+    """The newest step, -1 before the first, and the last call at it: Unix time, and monotonic time."""
+
+    __slots__ = ("called", "step", "t")
+
+    def __init__(self, step: int = -1, t: float = 0.0, called: float = 0.0) -> None:
+        self.step = step
+        self.t = t
+        self.called = called
 
 
 class Track(Logger):
@@ -44,13 +55,11 @@ class Track(Logger):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(folder, identity, axis=axis, labels=labels, clock=clock)
-        self._setup.opened = opened
-        self._setup.each_round = self._look
+        self.attend(opened, self._look)
         self.before_close: Callable[[], object] | None = None
         self._quiet_s = quiet_s
         self._guard = threads.reentrant_lock()
-        self._at = -1  # the newest step
-        self._last = (0.0, 0.0)  # the last call at it: Unix time, and monotonic time
+        self._newest = _Newest()
         self._plain = Encoder(
             lambda *found: self.stream.misuse.unusable(*found),
             MAX_LINE_BYTES - _ON_PURPOSE_BYTES,
@@ -60,7 +69,7 @@ class Track(Logger):
     @property
     def newest(self) -> int:
         """The step of the latest row; -1 before the first, and in a forked child."""
-        return self._at
+        return self._newest.step
 
     def put(self, metrics: dict[str, Any], step: int | None, t: float) -> None:
         """Write one record of metrics at `step`; without a step it is a stream line, whatever comes later."""
@@ -76,6 +85,8 @@ class Track(Logger):
         else:
             with self._guard:
                 self._go_to(step, t)
+                if self.allocator is not None:
+                    self._add_memory(stream, step)
                 note = metrics_note(metrics, t) if buffer.notes < MAX_NOTES else None
                 if note is None or not buffer.note(note, step):
                     self._log_now(stream, metrics, step, t, None)
@@ -96,27 +107,19 @@ class Track(Logger):
         """Offer a sample; `score` is a number as JSON, or None."""
         if self.closed or not self.start():
             return
-        stream, pri = self.stream, quota.priority()
+        stream = self.stream
         if step is not None:
             with self._guard:
                 self._go_to(step, t)
-        with stream.lock:
-            kept = stream.samples.admits(step, t, pri)
-            passed = stream.samples.passed()
-        if passed:
-            stream.report_dropped(passed)
-        if not kept:
+        pri = stream.admit(step, t)
+        if pri is None:
             return
         try:
             line = sample_line(table, row, score, pri, step, t, lambda column, why: None, stream=step is None)
         except UnusableError as error:
             stream.misuse.refuse("columns", f"a row of the table {table[:40]!r} is left out: {error}")
             return
-        size = size_of(line)
-        stream.samples.spend(step, t, size)
-        stream.buffer.append(line, size, step)
-        if stream.buffer.size > stream.wake_at:
-            stream.wake()
+        stream.append_sample(line, step, t)
 
     def lose(self, step: int | None) -> None:
         """Count something that could not be kept, for a gap of its step."""
@@ -132,7 +135,7 @@ class Track(Logger):
     def complete(self, step: int | None = None) -> None:
         """Write the barrier of the newest step, if it lacks one; with `step`, only if that is the newest."""
         with self._guard:
-            if step is None or step == self._at:
+            if step is None or step == self._newest.step:
                 self._complete()
 
     def close(self, timeout: float | None = None) -> bool:
@@ -148,29 +151,29 @@ class Track(Logger):
     def after_fork(self) -> None:
         """In a forked child: forget the parent's steps with its file."""
         self._guard = threads.reentrant_lock()
-        self._at = -1
+        self._newest = _Newest()
         self.before_close = None
         super().after_fork()
 
     def _go_to(self, step: int, t: float) -> None:
-        if step > self._at:
+        if step > self._newest.step:
             self._complete()
-            self._at, self._last = step, (t, time.monotonic())
-        elif step == self._at:
-            self._last = (max(t, self._last[0]), time.monotonic())
+            self._newest = _Newest(step, t, time.monotonic())
+        elif step == self._newest.step:
+            self._newest = _Newest(step, max(t, self._newest.t), time.monotonic())
 
     def _complete(self) -> None:
         stream = self.stream
-        if self._at > stream.promised and stream.live and stream.parts.parent is None:
-            stream.barrier(self._at, self._last[0], wake=False, exact=True)
+        if self._newest.step > stream.promised and stream.live and stream.parts.parent is None:
+            stream.barrier(self._newest.step, self._newest.t, wake=False, exact=True)
 
     def _look(self) -> None:
         """In each round of the writing thread: end a step at which nothing was called for a while."""
-        if self._at <= self.stream.promised or time.monotonic() - self._last[1] < self._quiet_s:
+        if self._newest.step <= self.stream.promised or time.monotonic() - self._newest.called < self._quiet_s:
             return
         if self._guard.acquire(blocking=False):  # else a call is being made
             try:
-                if time.monotonic() - self._last[1] >= self._quiet_s:
+                if time.monotonic() - self._newest.called >= self._quiet_s:
                     self._complete()
             finally:
                 self._guard.release()

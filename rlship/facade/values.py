@@ -16,13 +16,14 @@ _MAX_LIST = 1 << 18
 class Sorted:
     """The values of one part of a call, by what becomes of them."""
 
-    __slots__ = ("arrays", "files", "histograms", "numbers", "tables", "texts")
+    __slots__ = ("arrays", "densities", "files", "histograms", "numbers", "tables", "texts")
 
     def __init__(self) -> None:
         self.numbers: dict[str, Any] = {}
         self.arrays: dict[str, Any] = {}
         self.texts: dict[str, Any] = {}
-        self.histograms: dict[str, tuple[list[Any], list[Any]]] = {}  # edges, counts
+        self.histograms: dict[str, dict[str, Any]] = {}  # summaries
+        self.densities: dict[str, tuple[list[Any], list[Any]]] = {}  # edges, heights that count nothing
         self.tables: dict[str, Any] = {}
         self.files: list[tuple[str, Any]] = []
 
@@ -84,13 +85,29 @@ def _sort_list(found: Sorted, key: str, value: Any, module: Any) -> None:
 def _sort_media(found: Sorted, key: str, value: Any) -> None:
     edges, counts = getattr(value, "bins", None), getattr(value, "histogram", None)
     if edges is not None and counts is not None:
-        found.histograms[key] = list(edges), list(counts)
+        summary = found.histograms[key] = _summary(list(edges), list(counts))
+        if "edges" not in summary and summary["n"]:
+            found.densities[key] = list(edges), list(counts)
     elif hasattr(value, "columns") and hasattr(value, "data"):
         found.tables[key] = value
     elif is_ours(getattr(value, "table", None)):  # a chart, which is a table and how to draw it
         found.tables[f"{key}_table"] = value.table
     else:
         found.files.append((key, value))
+
+
+def _summary(edges: list[Any], counts: list[Any]) -> dict[str, Any]:
+    """A histogram as a summary with bins; its sum is that of the bins' middles. With heights that are no whole numbers
+    it has no bins: these count observations.
+    """
+    n = int(sum(counts))
+    held = [i for i, count in enumerate(counts) if count > 0]
+    if n <= 0 or len(edges) != len(counts) + 1:
+        return {"n": 0}
+    middle = sum(float(count) * (float(edges[i]) + float(edges[i + 1])) / 2 for i, count in enumerate(counts))
+    found = {"n": n, "sum": middle, "min": float(edges[held[0]]), "max": float(edges[held[-1] + 1])}
+    whole = all(count == int(count) for count in counts)
+    return {**found, "edges": edges, "counts": [int(count) for count in counts]} if whole else found
 
 
 def is_ours(value: Any) -> bool:

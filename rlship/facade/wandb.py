@@ -48,9 +48,11 @@ def patch(module: Any) -> None:
     Does nothing without `RLSHIP_DIR`, and with `RLSHIP_DISABLE`.
     """
     try:
-        if not os.environ.get("RLSHIP_DIR") or registry.is_off() or getattr(module, "_rlship", None) is not None:
+        init = getattr(module, "init", None)
+        # A module that was reloaded has its own function again.
+        if not os.environ.get("RLSHIP_DIR") or registry.is_off() or getattr(init, "_rlship", False):
             return
-        if not callable(getattr(module, "init", None)):
+        if not callable(init):
             raise AttributeError("it has no function init")
         module._rlship = Facade(module)
     except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
@@ -118,6 +120,7 @@ class Facade:
         def call(*args: Any, **options: Any) -> Any:
             return own(*args, **options)
 
+        call._rlship = True  # type: ignore[attr-defined]
         setattr(self.module, name, call)
         sdk = getattr(self.module, "sdk", None)
         if sdk is not None and getattr(sdk, name, None) is real:

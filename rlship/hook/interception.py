@@ -1,8 +1,9 @@
 """What happens once this process imports a module that rlship looks after, and where the job finds rlship.
 
-This file is loaded by its path, under the name `_rlship_hook`, because the job's Python need not have rlship. Until one
-of the modules below is imported it imports nothing itself and costs a look into a set at each import. It uses
-`find_spec`, the only protocol of finders that Python has since 3.12.
+The hook loads this file by its path, under the name `_rlship_hook`, because the job's Python need not have rlship.
+Without the hook, `import rlship` loads it for the modules in `ASKED`. Until one of them is imported it imports nothing
+itself and costs a look into a set at each import. It uses `find_spec`, the only protocol of finders that Python has
+since 3.12.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
 # By module: the module of rlship that has `patch(module)`, to be called right after the import.
-AFTER = {"wandb": "rlship.facade.wandb", "ray": "rlship.hook.ray"}
+_TRAINER = "transformers.integrations.integration_utils"
+AFTER = {"wandb": "rlship.facade.wandb", "ray": "rlship.hook.ray", _TRAINER: "rlship.integrations.trainer"}
+# Those that change nothing until the job names rlship, as by `report_to="rlship"`.
+ASKED = (_TRAINER,)
 # The sidecar's own packages. Its wandb is the real one, in whatever environment it is started.
 SIDECAR = frozenset(("rlship_sidecar", "rlship_agents"))
 OWN = "rlship"
@@ -28,17 +32,16 @@ _finder: Finder | None = None
 _reported: set[str] = set()
 
 
-def start() -> None:
-    """Watch this process's imports from now on. Does nothing the second time."""
+def start(after: Sequence[str] = tuple(AFTER)) -> None:
+    """Watch this process's imports of the modules `after` from now on. Does nothing the second time."""
     global _finder
     if _finder is not None or any(name in sys.modules for name in SIDECAR):
         return
-    _finder = Finder()
+    _finder = Finder(after)
     sys.meta_path.insert(0, _finder)
-    for name in AFTER:
-        module = sys.modules.get(name)
+    for name in after:
         # A start-up file of the environment, or what runs before Ray's hook, may have imported it before.
-        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        if (module := imported(name)) is not None:
             _hand_over(module)
 
 
@@ -49,10 +52,10 @@ def stop() -> None:
 
 
 class Finder:
-    """Finds rlship where the job has none, and calls rlship after the modules in `AFTER` were imported."""
+    """Finds rlship where the job has none, and calls rlship after the modules `after` were imported."""
 
-    def __init__(self) -> None:
-        self._names = frozenset((*AFTER, *SIDECAR, OWN))
+    def __init__(self, after: Sequence[str]) -> None:
+        self._names = frozenset((*after, *SIDECAR, OWN))
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -63,29 +66,39 @@ class Finder:
         if name in SIDECAR:
             stop()
             return None
-        spec = self._others(name, path, target)
+        spec = found_by_others(self, name, path, target)
         if name == OWN:
             # A folder without `__init__.py` is no package of that name: experiments have one called rlship.
             return spec if spec is not None and spec.origin is not None else _own_spec()
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+            spec.loader = LoaderBefore(spec.loader, _hand_over)  # type: ignore[assignment]
         return spec
 
-    def _others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        """What the other finders give."""
-        for finder in list(sys.meta_path):
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if find is None else find(name, path, target)
-            if spec is not None:
-                return spec
-        return None
+
+def imported(name: str) -> ModuleType | None:
+    """The module, if its import has ended."""
+    module = sys.modules.get(name)
+    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
 
 
-class _Loader:
-    """The loader of a module, with a call of rlship behind it. While the module runs, it sees its own loader."""
+def found_by_others(
+    finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    """The spec of a module as all finders but `finder` give it, in their order."""
+    for other in list(sys.meta_path):
+        find = None if other is finder else getattr(other, "find_spec", None)
+        spec: ModuleSpec | None = None if find is None else find(name, path, target)
+        if spec is not None:
+            return spec
+    return None
 
-    def __init__(self, loader: Any) -> None:
+
+class LoaderBefore:
+    """The loader of a module, with the call `then(module)` behind it. While the module runs, it sees its own loader."""
+
+    def __init__(self, loader: Any, then: Callable[[ModuleType], object]) -> None:
         self._loader = loader
+        self._then = then
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -96,13 +109,12 @@ class _Loader:
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, then hand it over. An error of the module itself passes."""
-        spec = module.__spec__
-        if spec is not None:
-            spec.loader = self._loader
+        """Run the module, then make the call. An error of the module itself passes."""
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _hand_over(module)
+        self._then(module)
 
 
 def _own_spec() -> ModuleSpec | None:

@@ -8,21 +8,17 @@ from __future__ import annotations
 import os
 from sys import modules
 
-from ..guard import raised_by_signal
-from ..notices import Notices
-from .source import job_has_its_own, open_logger
+from .source import is_on, job_has_its_own, open_logger, safely
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from ..logger import Logger
 
 SOURCE = "lightning"
 _FOLDER = "lightning_logs"
-
-_notices = Notices()
 
 
 class RlshipLogger:
@@ -70,15 +66,15 @@ class RlshipLogger:
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Write the metrics at Lightning's step."""
-        _safely(self._log, metrics, step)
+        safely(SOURCE, self._log, metrics, step)
 
     def log_hyperparams(self, params: Any = None, *_: Any, **__: Any) -> None:
         """Note the hyper-parameters, in the first rank."""
-        _safely(self._configure, params)
+        safely(SOURCE, self._configure, params)
 
     def finalize(self, status: str) -> None:
         """End the last step."""
-        _safely(self.end_step)
+        safely(SOURCE, self.end_step)
 
     def log_graph(self, *_: Any, **__: Any) -> None:
         """A graph is no metric: nothing is written."""
@@ -122,13 +118,13 @@ class RlshipCallback:
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Add the logger, unless the Trainer or the job has its own."""
-        _safely(_add, trainer)
+        safely(SOURCE, _add, trainer)
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
         """The step before has ended, with its validation."""
         for logger in trainer.loggers:
             if isinstance(logger, RlshipLogger):
-                _safely(logger.end_step)
+                safely(SOURCE, logger.end_step)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Nothing is left to do: Lightning tells the logger of the end."""
@@ -152,8 +148,7 @@ def callbacks() -> list[Any]:
 
 
 def _add(trainer: Any) -> None:
-    asked = os.environ.get("RLSHIP_DIR") and os.environ.get("RLSHIP_DISABLE", "") in ("", "0")
-    if not asked or job_has_its_own() or any(isinstance(one, RlshipLogger) for one in trainer.loggers):
+    if not is_on() or job_has_its_own() or any(isinstance(one, RlshipLogger) for one in trainer.loggers):
         return
     logger = RlshipLogger()
     trainer.loggers = [*trainer.loggers, logger]
@@ -165,16 +160,6 @@ def _place() -> tuple[int | None, int | None]:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None, None
     return distributed.get_rank(), distributed.get_world_size()
-
-
-def _safely(call: Callable[..., None], *args: Any) -> None:
-    try:
-        call(*args)
-    except Exception as error:  # the promise is that logging never crashes the job
-        if raised_by_signal(error):
-            raise
-        what = f"{call.__name__.strip('_')}: {type(error).__name__}: {error}"
-        _notices.once(what, f"logger of Lightning: {what}; it is left out")
 
 
 def _nothing(*_: Any, **__: Any) -> None:

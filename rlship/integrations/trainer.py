@@ -1,4 +1,6 @@
-"""The callback of transformers' Trainer, and of TRL's: every rank logs.
+"""The callback of transformers' Trainer, and of TRL's: every rank logs. `report_to="rlship"` names it.
+
+    patch(integration_utils)
 
 It derives from no class of transformers, so that this module needs none of it.
 """
@@ -7,13 +9,11 @@ from __future__ import annotations
 
 import os
 
-from ..guard import raised_by_signal
-from ..notices import Notices
-from .source import open_logger
+from .source import open_logger, safely
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from ..logger import Logger
@@ -23,7 +23,10 @@ SOURCE = "transformers"
 RESULTS = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
 MAX_TABLE = 512  # rows of one table of completions that are offered as samples
 
-_notices = Notices()
+
+def patch(module: Any) -> None:
+    """Make `report_to="rlship"` known to `transformers.integrations.integration_utils`, once that was imported."""
+    module.INTEGRATION_TO_CALLBACK["rlship"] = RlshipCallback
 
 
 class RlshipCallback:
@@ -50,28 +53,19 @@ class RlshipCallback:
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Open the file, and note the configuration."""
-        self._safely(self._begin, args, state, more.get("model"))
+        safely(SOURCE, self._begin, args, state, more.get("model"))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the step before."""
-        self._safely(self._end_step, state)
+        safely(SOURCE, self._end_step, state)
 
     def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Write what the trainer logs, at its global step."""
-        self._safely(self._log, args, state, more.get("logs") or {}, more.get("model"))
+        safely(SOURCE, self._log, args, state, more.get("logs") or {}, more.get("model"))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the last step, and note results."""
-        self._safely(self._end, state)
-
-    def _safely(self, call: Callable[..., None], *args: Any) -> None:
-        try:
-            call(*args)
-        except Exception as error:  # the promise is that logging never crashes the job
-            if raised_by_signal(error):
-                raise
-            what = f"{call.__name__.strip('_')}: {type(error).__name__}: {error}"
-            _notices.once(what, f"callback of transformers: {what}; it is left out")
+        safely(SOURCE, self._end, state)
 
     def _begin(self, args: Any, state: Any, model: Any) -> None:
         logger = self._open(args, state, model)

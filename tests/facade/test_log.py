@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.facade.jobs import barriers, events, metrics, run, said, samples
+from tests.facade.jobs import barriers, events, metrics, rows_of, run, said, samples
 
 
 def test_steps_that_are_passed(tmp_path: Path) -> None:
@@ -116,10 +116,11 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
             "when": datetime.date(2026, 1, 2), "names": ["a", "b"],
         }, step=0)
         wandb.log({"hist": wandb.Histogram(np_histogram=([2, 0, 1], [0.0, 1.0, 2.0, 3.0]))}, step=1)
+        wandb.log({"density": wandb.Histogram(np_histogram=([0.5, 1.5], [0.0, 1.0, 2.0]))}, step=1)
         """,
     )
     found = job.file()
-    (step, first), (_, second) = metrics(found)
+    (step, first), (at, second), (_, third) = metrics(found)
     assert step == 0
     assert first == {
         "i": 3,
@@ -133,9 +134,12 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
     (texts,) = events(found, "texts")
     assert texts["attrs"] == {"text": "warm-up", "when": "2026-01-02", "names": ["a", "b"]}
     (histogram,) = events(found, "histogram")
-    assert histogram["attrs"] == {"key": "hist", "edges": [0.0, 1.0, 2.0, 3.0], "counts": [2, 0, 1]}
-    assert histogram["step"] == 1
-    assert second == {"hist": {"n": 3, "sum": 3.5, "min": 0.0, "max": 3.0}}
+    assert histogram["attrs"] == {"key": "density", "edges": [0.0, 1.0, 2.0], "heights": [0.5, 1.5]}
+    bins = {"edges": [0.0, 1.0, 2.0, 3.0], "counts": [2, 0, 1]}
+    assert (at, second) == (1, {"hist": {"n": 3, "sum": 3.5, "min": 0.0, "max": 3.0, **bins}})
+    assert third == {"density": {"n": 2, "sum": 2.5, "min": 0.0, "max": 2.0}}
+    (row,) = (row for unit, row in rows_of(job.experiment).items() if (unit.kind, unit.index) == ("step", 1))
+    assert (row.hists["trainer/hist"].edges, row.hists["trainer/hist"].counts) == ((0.0, 1.0, 2.0, 3.0), (2, 0, 1))
 
 
 def test_tables_are_samples_without_rows_that_were_logged_before(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ def definitions(file: Path) -> dict[str, str]:
             {},
             marks=pytest.mark.long,
         ),
-        (STEPS, {"actor/": "_step", "critic/": "_step"}, {"_step": "zz_rlship/_step"}),
+        pytest.param(
+            STEPS, {"actor/": "_step", "critic/": "_step"}, {"_step": "zz_rlship/_step"}, marks=pytest.mark.long
+        ),
         pytest.param(COUNTED, {"a": "_step", "b": "_step"}, {"_step": "zz_rlship/_step"}, marks=pytest.mark.long),
     ],
     ids=["trl", "slime", "steps", "counted"],
@@ -128,3 +130,22 @@ def test_calls_without_a_step_are_charted_at_their_step(tmp_path: Path) -> None:
     assert {step: row[name] for step, row in found.items()} == {step: 0.25 * step for step in range(1, 5)}
     assert found[2][f"trainer/{name}/max"] == 0.5
     assert any(key.startswith(f"trainer/{name}/hist") for key in found[2])
+
+
+def test_a_histogram_is_one_at_wandb(tmp_path: Path) -> None:
+    """`wandb.Histogram` has its own edges and counts in the sidecar's run, under its own name."""
+    code = """
+wandb.init()
+wandb.log({"grads": wandb.Histogram(np_histogram=([2, 0, 1], [0.0, 1.0, 2.0, 3.0])), "loss": 0.5}, step=3)
+wandb.finish()
+"""
+    job = run(tmp_path, code)
+    done = rlship(
+        tmp_path / "home", "watch", job.experiment, "--once", "--sink", "wandb", settings={"WANDB_MODE": "offline"}
+    )
+    assert done.returncode == 0, done.stderr
+    (file,) = (job.experiment / "rlship" / "state" / "wandb").glob("offline-run-*/*.wandb")
+    (row,) = (row for row in history(file) if "loss" in row)
+    shown = {key: value for key, value in row.items() if key.startswith("grads")}
+    assert shown == {"grads._type": "histogram", "grads.values": [2, 0, 1], "grads.bins": [0, 1, 2, 3]}
+    assert row["trainer/grads/mean"] == 3.5 / 3

@@ -1,4 +1,4 @@
-"""Programs of a job in a folder of their own, with a stand-in for wandb and a recorder in rlship's place."""
+"""Programs of a job in a folder of their own, with a stand-in for wandb, and rlship's own facade."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from pathlib import Path
 
 from tests.guards.tree import ROOT
 
-# Says on stdout whether `patch` was called for the wandb that this process imported.
-ASK = "import wandb; print(getattr(wandb, 'patched_by', 'no'))"
+# Says on stdout whether the facade has taken over the wandb that this process imported.
+ASK = "import wandb; print('rlship' if hasattr(wandb, '_rlship') else 'no')"
+# The package of a job: nothing but what the facade asks for.
+WANDB = """
+from wandb import sdk
+history = []
+def log(x): history.append(x)
+def init(**options): return None
+"""
 CLEAN = {
     name: value
     for name, value in os.environ.items()
@@ -20,7 +27,7 @@ CLEAN = {
 
 
 class Place:
-    """A folder with a package `wandb`, and a copy of rlship whose facade records that it was called.
+    """A folder with a package `wandb`, and a copy of rlship. `facade` replaces its facade.
 
     The copy stands for the environment of rlship: the job's Python knows nothing of it.
     """
@@ -30,12 +37,10 @@ class Place:
         self.python = python
         self.packages = folder / "packages"
         self.rlship = folder / "tool" / "rlship"
-        self.write("packages/wandb/__init__.py", "from wandb import sdk\nhistory = []\ndef log(x): history.append(x)\n")
+        self.write("packages/wandb/__init__.py", WANDB)
         self.write("packages/wandb/sdk.py", "value = 1\n")
         self.write("tool/rlship_sidecar/__init__.py", "")
         _copy(ROOT / "rlship", self.rlship)
-        self.write("tool/rlship/facade/__init__.py", "")
-        self.facade("def patch(module):\n    module.patched_by = 'rlship'\n")
 
     @property
     def site(self) -> Path:
@@ -43,7 +48,8 @@ class Place:
         return self.rlship / "hook" / "site"
 
     def facade(self, text: str) -> None:
-        """Make this the module that is called."""
+        """Make this the module that is called after an import of wandb."""
+        (self.rlship / "facade" / "wandb.py").unlink()  # a link to the module itself
         self.write("tool/rlship/facade/wandb.py", text)
 
     def write(self, name: str, text: str) -> Path:
@@ -74,12 +80,10 @@ class Place:
 
 def _copy(source: Path, target: Path) -> None:
     """A package by links to its modules, with the hook's own files as copies: they look where they lie."""
-    target.mkdir(parents=True)
-    for entry in source.iterdir():
-        if entry.name == "hook":
-            for file in [*entry.glob("*.py"), *entry.glob("site/*.py")]:
-                copy = target / file.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_bytes(file.read_bytes())
-        elif entry.name not in ("facade", "__pycache__"):
-            (target / entry.name).symlink_to(entry)
+    for file in source.rglob("*.py"):
+        copy = target / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source / "hook" in file.parents:
+            copy.write_bytes(file.read_bytes())
+        else:
+            copy.symlink_to(file)

@@ -42,6 +42,21 @@ def test_rlship_alone_can_be_imported(place: Place) -> None:
     assert out(place, code) == "None\n"
 
 
+def test_transformers_knows_the_name(place: Place) -> None:
+    """`report_to="rlship"` is known below `rlship run` to a job without an import of rlship. wandb is taken over."""
+    place.write("packages/transformers/__init__.py", "")
+    place.write("packages/transformers/integrations/__init__.py", "")
+    place.write(
+        "packages/transformers/integrations/integration_utils.py", "import wandb\nINTEGRATION_TO_CALLBACK = {}\n"
+    )
+    code = f"""
+        from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK as known
+        print(known["rlship"].__module__)
+        {ASK}
+    """
+    assert out(place, textwrap.dedent(code)) == "rlship.integrations.trainer\nrlship\n"
+
+
 def test_a_folder_of_writers_is_no_package(place: Place) -> None:
     """In an experiment's folder, which holds a folder rlship, the job still imports the package."""
     place.write("rlship/trainer.jsonl", "")
@@ -60,7 +75,10 @@ def test_the_jobs_own_rlship_comes_first(place: Place) -> None:
 
 def test_a_module_keeps_its_own_loader(place: Place) -> None:
     """wandb's loader and spec are those that it has without rlship, also while it runs: it may read its own files."""
-    place.write("packages/wandb/__init__.py", "inside = type(__loader__).__name__, type(__spec__.loader).__name__\n")
+    place.write(
+        "packages/wandb/__init__.py",
+        "inside = type(__loader__).__name__, type(__spec__.loader).__name__\ndef init(**options): return None\n",
+    )
     place.write("packages/wandb/data.txt", "text")
     code = """
         import wandb, pkgutil, importlib.resources, inspect
@@ -84,10 +102,10 @@ def test_a_search_imports_nothing(place: Place) -> None:
 
 
 def test_a_reload_is_handed_over_again(place: Place) -> None:
-    """`importlib.reload(wandb)` makes its functions anew, so rlship is called again."""
-    place.facade("def patch(module):\n    module.patched_by = module.patched_by + 1 if 'n' in vars(module) else 1\n")
-    code = f"import importlib, wandb; wandb.n = 1; importlib.reload(wandb); {ASK}"
-    assert out(place, code) == "2\n"
+    """`importlib.reload(wandb)` makes its functions anew, so rlship takes them over again."""
+    code = "import importlib, wandb; first = wandb.init; importlib.reload(wandb); "
+    code += "print(first is not wandb.init, wandb.init.__wrapped__.__module__, hasattr(wandb.log, '__wrapped__'))"
+    assert out(place, code) == "True wandb False\n"
 
 
 def test_a_wandb_that_was_imported_before_is_handed_over(place: Place) -> None:
@@ -155,7 +173,7 @@ def test_another_finder_still_decides(place: Place) -> None:
             def create_module(self, spec):
                 return types.ModuleType(spec.name)
             def exec_module(self, module):
-                module.where = "elsewhere"
+                module.where, module.init = "elsewhere", lambda **options: None
         sys.meta_path.insert(1, Elsewhere())
         {ASK}; print(wandb.where)
     """

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.jobs import CLEAN, Place
+from rlship_sidecar.rows import STEP
+from tests.endtoend.evidence import newest, stored
+from tests.endtoend.sidecar import rlship
+from tests.hook.jobs import ASK, CLEAN, Place
 from tests.kit.tools import module
 from tests.kit.waiting import wait_until
 
@@ -28,7 +31,7 @@ import ray
 
 def ask():
     import os, wandb
-    return getattr(wandb, "patched_by", "no") + " " + os.environ.get("RLSHIP_DIR", "")[-3:]
+    return ("rlship" if hasattr(wandb, "_rlship") else "no") + " " + os.environ.get("RLSHIP_DIR", "")[-3:]
 
 @ray.remote(num_cpus=0)
 def task():
@@ -36,7 +39,7 @@ def task():
 
 @ray.remote(num_cpus=0)
 def child():
-    code = "import wandb; print(getattr(wandb, 'patched_by', 'no'))"
+    code = {ask!r}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return (done.stdout + done.stderr).strip()
 
@@ -120,7 +123,7 @@ def address(place: Place) -> Iterator[str]:
 
 def said(place: Place, options: str, before: str = "", after: str = "", **variables: str) -> list[str]:
     """What the job prints with these arguments of `ray.init`."""
-    text = JOB.format(before=before, options=options, packages=str(place.packages), after=after)
+    text = JOB.format(ask=ASK, before=before, options=options, packages=str(place.packages), after=after)
     environ = place.environment(**QUIET, **variables)
     done = subprocess.run(
         [place.python, "-c", text], cwd=place.folder, env=environ, capture_output=True, text=True, timeout=200
@@ -197,7 +200,7 @@ def ran():
     return os.environ["USERS_HOOK"]
 print(ray.get(ran.remote()))
 """
-    text = JOB.format(before=before, options=f"address={address!r}", packages=str(place.packages), after=after)
+    text = JOB.format(ask=ASK, before=before, options=f"address={address!r}", packages=str(place.packages), after=after)
     text = text.replace('assert "RAY_RUNTIME_ENV_HOOK" not in os.environ', 'print(os.environ["RAY_RUNTIME_ENV_HOOK"])')
     done = place.run("-c", text, environ=place.environment(**QUIET))
     assert done.stdout.splitlines() == ["hooks.of_driver", *ALL, "ran"], done.stderr
@@ -218,7 +221,7 @@ def test_a_submitted_job(place: Place, address: str, hook: dict[str, str]) -> No
 def test_a_node_without_rlship_runs_the_job(place: Place, address: str) -> None:
     """Where the hook's folder is not on a worker's node, its wandb is the real one, and the job goes on."""
     gone = "import rlship.hook.ray as own; own._FOLDER = '/nowhere/rlship/hook'"
-    text = JOB.format(before=gone, options=f"address={address!r}", packages=str(place.packages), after="")
+    text = JOB.format(ask=ASK, before=gone, options=f"address={address!r}", packages=str(place.packages), after="")
     done = place.run("-c", text, environ=place.environment(**QUIET))
     assert done.stdout.splitlines() == ["no run", "no run", "no run", "no"], done.stderr
 
@@ -226,7 +229,61 @@ def test_a_node_without_rlship_runs_the_job(place: Place, address: str) -> None:
 def test_a_driver_without_the_hook_starts_ray(place: Place, address: str) -> None:
     """A driver whose PYTHONPATH was replaced, below `rlship run`, starts Ray as ever."""
     environ = place.environment(**QUIET, PYTHONPATH=str(place.packages))
-    text = JOB.format(before="", options=f"address={address!r}", packages=str(place.packages), after="")
+    text = JOB.format(ask=ASK, before="", options=f"address={address!r}", packages=str(place.packages), after="")
     done = place.run("-c", text, environ=environ)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "no "), done.stderr
     assert os.environ.get("RAY_RUNTIME_ENV_HOOK") is None
+
+
+# Three actors with the package itself, each in an environment of its own.
+WORKERS = """
+import ray, sys
+
+@ray.remote(num_cpus=0)
+class Worker:
+    def work(self, job_type, first):
+        import wandb
+        wandb.init(project="p", group="g", job_type=job_type)
+        for step in range(3):
+            wandb.log({{job_type + "/x": first + step}}, step=step)
+        wandb.finish()
+
+path = {path!r}
+all = {{"env_vars": {{"PYTHONPATH": path}}}}
+ray.init(address={address!r}, log_to_driver=False, logging_level="error", runtime_env=all)
+own = {{"env_vars": {{"PYTHONPATH": path + ":/nowhere"}}}}
+workers = [Worker.options(runtime_env=own).remote() for _ in range(3)]
+ray.get([one.work.remote(*what) for one, what in zip(workers, [("train", 0), ("rollout", 10), ("rollout", 20)])])
+"""
+
+
+def test_all_actors_are_in_one_run(place: Place, address: str, tmp_path: Path) -> None:
+    """`rlship run` on a cluster from before: actors that set PYTHONPATH anew, in a job that does so too, log by the
+    real package into one experiment. Its rows hold the trainer, and the mean of both generators.
+    """
+    real = tmp_path / "real"
+    real.mkdir()
+    (real / "wandb").symlink_to(Path(module("wandb").__path__[0]))
+    job = tmp_path / "job.py"
+    job.write_text(WORKERS.format(path=str(real), address=address))
+    environ = {**CLEAN, **QUIET, "PYTHONPATH": str(real), "HOME": str(tmp_path), "WANDB_ERROR_REPORTING": "false"}
+    command = [sys.executable, "-m", "rlship", "run", "--dir", "run", "--", place.python, str(job)]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert [path.parent.name for path in tmp_path.glob("run*/rlship")] == ["run"]
+    rlship(tmp_path / "home", "watch", tmp_path / "run", "--once", "--sink", "jsonl")
+    rows = {
+        (unit.actor, unit.index): row for unit, row in newest(stored(tmp_path / "run")).items() if unit.kind == STEP
+    }
+    assert {place: row.values[f"{place[0]}/{WHAT[place[0]]}"] for place, row in rows.items()} == {
+        ("trainer", 0): 0.0,
+        ("trainer", 1): 1.0,
+        ("trainer", 2): 2.0,
+        ("generator", 0): 15.0,
+        ("generator", 1): 16.0,
+        ("generator", 2): 17.0,
+    }
+    assert {len(row.coverage.ranks) for (actor, _), row in rows.items() if actor == "generator"} == {2}
+
+
+WHAT = {"trainer": "train/x", "generator": "rollout/x"}

@@ -18,14 +18,14 @@ import wandb
 import wandb.sdk.lib.runid, wandb.errors
 from wandb.sdk.wandb_run import Run
 print(json.dumps({
-    "names": sorted(name for name in dir(wandb) if name != "patched_by"),
+    "names": sorted(name for name in dir(wandb) if name != "_rlship"),
     "version": [wandb.__version__, importlib.metadata.version("wandb")],
     "files": [before, wandb.__file__, wandb.__spec__.origin, inspect.getfile(Run)],
     "loader": [type(wandb.__loader__).__name__, type(wandb.__spec__.loader).__name__],
     "settings": wandb.Settings(mode="disabled").mode,
     "pickled": pickle.loads(pickle.dumps(wandb.Table)) is wandb.Table,
 }))
-print(getattr(wandb, "patched_by", "no"))
+print("rlship" if hasattr(wandb, "_rlship") else "no")
 """
 
 

@@ -17,7 +17,7 @@ import multiprocessing, sys
 
 def child():
     import wandb
-    print(getattr(wandb, "patched_by", "no"), flush=True)
+    print("rlship" if hasattr(wandb, "_rlship") else "no", flush=True)
 
 if __name__ == "__main__":
     process = multiprocessing.get_context(sys.argv[1]).Process(target=child)

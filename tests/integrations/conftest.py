@@ -8,6 +8,7 @@ import pytest
 
 from rlship import registry
 from rlship.integrations import source
+from rlship.notices import Notices
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_default", None)
     monkeypatch.setattr(registry, "_loggers", {})
     monkeypatch.setattr(source, "_opened", [])
+    monkeypatch.setattr(source, "_notices", Notices())
     yield
     for logger in [*registry._loggers.values()]:
         logger.close()

@@ -113,4 +113,4 @@ def test_a_fault_never_reaches_the_trainer(tmp_path: Path, capsys: pytest.Captur
     for _ in range(2):
         logger.log_metrics({"loss": 1}, step="x")  # type: ignore[arg-type]
         logger.log_metrics(None, step=1)  # type: ignore[arg-type]
-    assert capsys.readouterr().err.count("logger of Lightning: log: TypeError") == 1
+    assert capsys.readouterr().err.count("integration of lightning: log: TypeError") == 1

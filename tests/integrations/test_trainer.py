@@ -173,19 +173,31 @@ def test_a_fault_never_reaches_the_trainer(tmp_path: Path, capsys: pytest.Captur
     assert files(tmp_path) == []
 
 
-def test_importing_the_module_makes_report_to_known(tmp_path: Path) -> None:
-    """`import rlship.integrations.transformers` adds the name to transformers' own table."""
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import rlship; import transformers.integrations.integration_utils",
+        "import transformers.integrations.integration_utils; import rlship",
+        "import rlship.integrations.transformers; from transformers.integrations import integration_utils",
+    ],
+)
+def test_report_to_is_known_wherever_rlship_is_imported(tmp_path: Path, imports: str) -> None:
+    """`import rlship`, before or after, adds the name to transformers' table. It imports nothing of transformers."""
     package = tmp_path / "transformers" / "integrations"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").touch()
     (package / "integration_utils.py").write_text("INTEGRATION_TO_CALLBACK = {'wandb': None}\n")
-    source = """
-import rlship.integrations.transformers as own
+    source = f"""
+import sys
+{imports.partition("; ")[0]}
+before = "transformers" in sys.modules
+{imports.partition("; ")[2]}
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK as known
-assert known == {"wandb": None, "rlship": own.RlshipCallback}
+print(before, sorted(known), known["rlship"].__name__, known["rlship"].__module__)
 """
     done = subprocess.run(
         [sys.executable, "-c", source], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 0, done.stderr
+    first = str(imports.startswith("import transformers"))
+    assert done.stdout == f"{first} ['rlship', 'wandb'] RlshipCallback rlship.integrations.trainer\n", done.stderr

@@ -14,7 +14,6 @@ from grpo import many_a
 from trl import GRPOConfig, GRPOTrainer
 
 import rlship
-import rlship.integrations.transformers
 from rlship.integrations.trainer import RESULTS
 
 
