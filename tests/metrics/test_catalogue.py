@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship.metrics import METRICS, lookup
+from rlship_formats.catalogue import evidence
 
 NAMES = [
     "train/loss",
@@ -31,9 +32,17 @@ NAMES = [
     "train/return",
     "train/value",
     "train/importance_ratio",
+    "train/microbatch_tokens",
+    "train/skipped_steps",
+    "train/tokens_seen",
     "correctness/rollout_train_logp_diff",
+    "correctness/k3_kl",
+    "correctness/is_ess",
+    "correctness/chi2",
+    "correctness/ratio_out_frac",
     "correctness/nonfinite_count",
     "correctness/mask_ratio",
+    "correctness/response_mask_ratio",
     "correctness/shape_crc",
     "correctness/id_crc",
     "correctness/token_align_err",
@@ -42,11 +51,16 @@ NAMES = [
     "reward/zero_std_frac",
     "data/prompt_len",
     "data/response_len",
+    "data/episode_len",
     "data/clip_ratio",
     "data/aborted_ratio",
     "data/num_turns",
     "data/tool_calls",
     "data/batch_create_s",
+    "data/loading_s",
+    "data/step_tokens",
+    "data/unique_prompt_frac",
+    "data/dup_ids",
     "perf/step_s",
     "perf/stage_s/rollout",
     "perf/stage_s/reward",
@@ -58,6 +72,7 @@ NAMES = [
     "perf/stage_s/ckpt",
     "perf/stage_s/eval",
     "perf/tokens_per_s",
+    "perf/tflops",
     "perf/samples_per_s",
     "perf/mfu",
     "perf/sm_active",
@@ -67,6 +82,8 @@ NAMES = [
     "sync/push_s",
     "sync/pull_s",
     "sync/wire_bytes",
+    "sync/published_version",
+    "sync/weights_fp",
     "gen/kv_usage",
     "gen/kv_capacity",
     "gen/kv_miss_rate",
@@ -91,6 +108,7 @@ NAMES = [
     "policy_version",
     "async/staleness",
     "async/stale_dropped",
+    "async/stale_ratio",
     "svc/replica_queue_depth",
     "svc/replica_failures",
     "svc/replica_restarts",
@@ -105,9 +123,13 @@ NAMES = [
     "mem/allocated",
     "mem/reserved",
     "mem/frag_ratio",
+    "mem/capacity",
+    "mem/alloc_retries",
+    "mem/ooms",
     "mem/activation_peak",
     "mem/comm_buffer_peak",
     "mem/kv_peak",
+    "mem/kv_peak_bytes",
     "perf/tensor_active",
     "perf/dram_active",
     "node/cpu",
@@ -144,6 +166,7 @@ NAMES = [
     "node/gpu_nvlink_sent_per_s",
     "node/gpu_ecc_corrected",
     "node/gpu_ecc_uncorrected",
+    "node/xid",
     "node/gpu_throttle/app_clocks",
     "node/gpu_throttle/sw_power",
     "node/gpu_throttle/hw_slowdown",
@@ -164,6 +187,13 @@ NAMES = [
     "rwd/batch_tokens",
     "rwd/tokens_per_s",
     "rwd/rule_exceptions",
+    "rwd/timeouts",
+    "rwd/part/<name>",
+    "eval/score",
+    "env/step_s",
+    "env/timeouts",
+    "moe/route_mismatch",
+    "moe/load_imbalance",
     "lp/microbatch_tokens",
     "lp/forward_s",
     "upd/forward_s",
@@ -194,6 +224,7 @@ UNITS = {
     "MHz",
     "cores",
     "bytes/s",
+    "TFLOP/s",
 }
 SCOPES = {"trainer", "generator", "reward", "reference", "buffer", "service", "controller", "node", "any"}
 ALIASES = [alias for metric in METRICS for alias in metric.aliases]
@@ -234,7 +265,7 @@ def test_units_fit_names_and_reductions() -> None:
             assert metric.unit.endswith("/s"), metric
         elif metric.name.endswith("_s") or "/stage_s/" in metric.name:
             assert metric.unit == "s", metric
-        if "rate" in metric.reduce:
+        if metric.reduce[0] == "rate":
             assert metric.unit.endswith("/s"), metric
 
 
@@ -244,9 +275,9 @@ def test_units_fit_names_and_reductions() -> None:
         ("train/loss", ("mean",), False),
         ("train/kl_ref", ("mean", "min", "max"), False),
         ("train/grad_norm", ("last", "max"), False),
-        ("reward/total", ("mean", "min", "max", "std"), False),
+        ("reward/total", ("mean", "min", "max", "std", "sum"), True),
         ("reward/hist", ("hist",), False),
-        ("data/response_len", ("mean", "min", "max", "p99"), False),
+        ("data/response_len", ("mean", "min", "max", "p99", "hist"), False),
         ("perf/stage_s/update", ("max", "min"), False),
         ("perf/tokens_per_s", ("sum_last",), False),
         ("gen/preemptions", ("rate",), False),
@@ -255,6 +286,10 @@ def test_units_fit_names_and_reductions() -> None:
         ("policy_version", ("min", "max"), False),
         ("buf/size", ("sum_last", "max"), False),
         ("bal/rank_active_s", ("max",), True),
+        ("buf/evicted", ("sum", "rate"), False),
+        ("upd/comm_s", ("max", "min"), True),
+        ("gen/requests_running", ("sum_last", "min", "max"), True),
+        ("rwd/part/format", ("mean", "min", "max", "std"), False),
         ("node/gpu_util", ("mean", "max"), True),
     ],
 )
@@ -278,7 +313,7 @@ def test_foreign_names_are_whole() -> None:
         assert alias.scale > 0, alias
         assert alias.unit is not None or alias.scale == 1, alias
         assert not set(alias.name) & set("{}* "), alias
-        found = lookup("anyone", alias.name)
+        found = lookup("anyone", alias.name.replace("<name>", "x"))
         assert found is not None, alias
         assert found.name == alias.metric, alias
 
@@ -286,7 +321,8 @@ def test_foreign_names_are_whole() -> None:
 def test_the_frameworks() -> None:
     """Names of these frameworks and servers are known."""
     assert list(dict.fromkeys(alias.framework for alias in sorted(ALIASES, key=lambda alias: alias.framework))) == [
-        "AReaL", "DCGM", "Forge", "Ray", "SGLang", "SkyRL", "TRL", "TorchTitan", "prime-rl", "slime", "vLLM", "verl"
+        "AReaL", "DCGM", "Forge", "NeMo-RL", "Ray", "SGLang", "SkyRL", "TRL", "TorchTitan", "prime-rl", "slime", "vLLM",
+        "verl",
     ]  # fmt: skip
 
 
@@ -312,6 +348,12 @@ def test_the_frameworks() -> None:
         ("reward_std", "reward/total", ("mean",), ""),
         ("completions/min_length", "data/response_len", ("min",), "tokens"),
         ("optim/lr", "train/lr", ("last",), ""),
+        ("sampling/sampling_logp_difference/max", "correctness/rollout_train_logp_diff", ("max",), "nats"),
+        ("rollout_corr/k3_kl", "correctness/k3_kl", ("mean",), "nats"),
+        ("rollout_corr/rollout_is_max", "train/importance_ratio", ("max",), ""),
+        ("train/gen_kl_error", "correctness/k3_kl", ("mean",), "nats"),
+        ("training/grad_norm_max", "train/grad_norm", ("max",), ""),
+        ("rewards/accuracy/mean", "rwd/part/<name>", ("mean",), ""),
         ("ray_node_gram_used", "node/gpu_mem", ("mean", "max"), "MiB"),
     ],
 )
@@ -329,6 +371,55 @@ def test_scales() -> None:
     assert scales["perf/max_memory_allocated_gb"] == 1073741824
     assert scales["ray_node_gpus_utilization"] == 0.01
     assert scales["actor/lr"] == 1
+
+
+def test_a_foreign_entry_has_its_scale() -> None:
+    """Looking a foreign name up says by which factor its values are in the catalogue's unit."""
+    gib, own = lookup("trainer", "perf/max_memory_reserved_gb"), lookup("trainer", "mem/reserved")
+    assert gib is not None and own is not None
+    assert (gib.scale, own.scale) == (1073741824, 1)
+
+
+def test_any_word_may_stand_in_a_family() -> None:
+    """Parts of the reward have the entry of their family, whatever they are called; it is one word, and not empty."""
+    family = next(metric for metric in METRICS if metric.name == "rwd/part/<name>")
+    assert lookup("reward", "rwd/part/format") is lookup("reward", "rwd/part/длина") is family
+    assert lookup("rwd", "part/format") is family
+    for name in ("rwd/part/", "rwd/part/a/b", "rwd/part", "rewards/mean", "rewards//mean"):
+        assert lookup("reward", name) is None
+
+
+def test_every_metric_is_evidence_of_something() -> None:
+    """Each has a kind, a direction and a source once; a size where the kind has one; a floor where there are peers."""
+    named = [name for *_, names in evidence.ROWS for name in names.split()]
+    assert [name for name, times in Counter(named).items() if times > 1] == []
+    assert set(named) == set(NAMES)
+    for metric in METRICS:
+        found = metric.evidence
+        assert found.kind in evidence.KINDS and found.direction in evidence.DIRECTIONS, metric
+        assert found.source and "|" not in found.source, metric
+        assert (found.direction == "") == (found.kind == "claim"), metric
+        assert found.size > 1 if found.kind in ("level", "peer") else found.size >= 0, metric
+        assert (found.floor > 0) == (found.kind == "peer"), metric
+        assert found.size > 0 or found.kind in ("invariant", "claim"), metric
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "direction", "size"),
+    [
+        ("correctness/nonfinite_count", "invariant", "up", 0),
+        ("correctness/is_ess", "invariant", "down", 0.3),
+        ("correctness/rollout_train_logp_diff", "level", "up", 2),
+        ("reward/total", "curve", "down", 0.1),
+        ("bal/rank_active_s", "peer", "up", 1.2),
+        ("policy_version", "claim", "", 0),
+    ],
+)
+def test_evidence(name: str, kind: str, direction: str, size: float) -> None:
+    """Metrics of each kind of evidence have the direction and the size that matter."""
+    found = lookup("anyone", name)
+    assert found is not None
+    assert (found.evidence.kind, found.evidence.direction, found.evidence.size) == (kind, direction, size)
 
 
 def test_the_order_of_looking() -> None:
@@ -374,7 +465,7 @@ def test_lookup_builds_nothing() -> None:
     """What is known is a dictionary's own value: the same object at each call, for foreign names too."""
     assert lookup("x", "train/loss") is METRICS[0]
     for alias in ALIASES:
-        assert lookup("x", alias.name) is lookup("y", alias.name)
+        assert lookup("x", alias.name) is lookup("y", alias.name) is not None
 
 
 def test_importing_rlship_does_not_import_it() -> None:

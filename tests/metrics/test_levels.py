@@ -11,25 +11,36 @@ from tests.pipeline.simulated import simulation
 
 LEVELS = (
     "perf/tokens_per_s",
+    "perf/tflops",
     "perf/samples_per_s",
     "gen/kv_capacity",
     "gen/requests_running",
     "gen/requests_waiting",
     "buf/size",
     "buf/queue_depth",
+    # Counts since a process began: its last one has all before it.
+    "mem/alloc_retries",
+    "mem/ooms",
 )
 FOREIGN_LEVELS = ("vllm/generation_throughput_tok_s", "throughput(tps)", "sglang:num_queue_reqs")
 COUNTS = (
+    "train/skipped_steps",
     "correctness/nonfinite_count",
     "correctness/token_align_err",
+    "reward/total",
+    "data/step_tokens",
+    "data/dup_ids",
     "perf/idle_s",
     "sync/wire_bytes",
     "async/stale_dropped",
     "svc/replica_failures",
     "svc/replica_restarts",
     "buf/evicted",
+    "node/xid",
     "rwd/batch_tokens",
     "rwd/rule_exceptions",
+    "rwd/timeouts",
+    "env/timeouts",
 )
 FOREIGN_COUNTS = ("training/rollout_failure/evicted_samples", "rollout/group_failures", "async/num_groups_dropped")
 
@@ -74,11 +85,12 @@ def test_a_level_is_not_added_up_over_looks(metric: str) -> None:
 @pytest.mark.parametrize("metric", [*COUNTS, *FOREIGN_COUNTS])
 def test_a_count_adds_up_over_looks(metric: str) -> None:
     """What a writer counted since its last line adds up over lines and writers."""
+    key = "reward/total/sum" if metric == "reward/total" else metric
     (row,) = looked_at(metric, step=1)
-    assert row.values[f"trainer/{metric}"] == 525
+    assert row.values[f"trainer/{key}"] == 525
     found = {row.unit.kind: row.values for row in looked_at(metric, step=None)}
-    assert found["aligned"][f"trainer/{metric}"] == 525
-    assert found["clock"][f"clock/trainer/{metric}"] == 525
+    assert found["aligned"][f"trainer/{key}"] == 525
+    assert found["clock"][f"clock/trainer/{key}"] == 525
 
 
 @pytest.mark.parametrize(("metric", "one", "looks"), [("gen/kv_capacity", 1000, 10), ("perf/tokens_per_s", 2000, 10)])

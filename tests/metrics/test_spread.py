@@ -11,7 +11,7 @@ from tests.kit.files import CLOSE, T0, barrier, event, file, log, span, stream
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.reduction import differing, final_rows
 
-REWARD = ("reward/total", "reward/total/max", "reward/total/min", "reward/total/std")
+REWARD = tuple(f"reward/total{end}" for end in ("", "/max", "/min", "/std", "/sum"))
 
 
 def rows_of(*files: bytes, **settings: Any) -> list[Row]:
@@ -47,7 +47,7 @@ def test_one_number_of_the_only_rank(world: int | None) -> None:
     """It has one key: a mean, and no spread."""
     (row,) = rows_of(rank(0, log(1, **{"reward/total": 0.5, "bal/rank_tokens": 7}), barrier(1), world=world))
     assert row.values == {"trainer/reward/total": 0.5, "trainer/bal/rank_tokens": 7}
-    assert row.per_rank == {"trainer/bal/rank_tokens": [("0.0", 7.0)]}
+    assert row.per_rank == {"trainer/bal/rank_tokens": [("0.0", 7.0)], "trainer/reward/total": [("0.0", 0.5)]}
     assert row.coverage.underivable == ()
 
 

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rlship_formats.catalogue import foreign_names, names
+from rlship_formats.catalogue import evidence, foreign_names, names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["METRICS", "Alias", "Metric", "lookup"]
+__all__ = ["METRICS", "Alias", "Evidence", "Metric", "lookup"]
+
+_ANY = "<name>"  # stands for one part of a name that the job chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,22 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a change of a metric is evidence of; `evidence` explains the kinds.
+
+    `kind` is invariant, level, curve, peer or claim. `direction` is that in which a change counts against the job: up,
+    down, both, or "" for a claim. `size` is a bound, a ratio or a change in the metric's unit, by the kind; `floor` the
+    least difference between peers. `source` is where that is from.
+    """
+
+    kind: str
+    direction: str
+    size: float
+    floor: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One metric of the catalogue.
 
@@ -46,7 +64,8 @@ class Metric:
     metric itself, the others appear as `<metric>/<reduction>`. `scope` lists the kinds of processes that write it:
     trainer, generator, reward, reference, buffer, service, controller, node or any. With `per_rank` rows keep a value
     for every rank and name the rank with the greatest. `meaning` is one sentence; it also states what to pass as
-    `weight=` of `log`.
+    `weight=` of `log`. `scale` is 1, but for an entry found under a foreign name the factor from its unit to the
+    catalogue's. A name with `<name>` in it stands for any word in that place.
     """
 
     name: str
@@ -54,8 +73,10 @@ class Metric:
     reduce: tuple[str, ...]
     scope: tuple[str, ...]
     meaning: str
+    evidence: Evidence
     aliases: tuple[Alias, ...] = ()
     per_rank: bool = False
+    scale: float = 1.0
 
 
 def lookup(actor: str, metric: str) -> Metric | None:
@@ -67,8 +88,17 @@ def lookup(actor: str, metric: str) -> Metric | None:
     found = _OWN.get(metric)
     if found is None:
         path = f"{actor}/{metric}"
-        found = _OWN.get(path) or _FOREIGN.get(metric) or _FOREIGN.get(path)
+        found = _OWN.get(path) or _FOREIGN.get(metric) or _FOREIGN.get(path) or _family(metric) or _family(path)
     return found
+
+
+def _family(name: str) -> Metric | None:
+    """The entry whose name has `<name>` in the place of one part of `name`, or None."""
+    for before, after, metric in _FAMILIES:
+        word = name[len(before) : len(name) - len(after)]
+        if name.startswith(before) and name.endswith(after) and word and "/" not in word:
+            return metric
+    return None
 
 
 def _expand(pattern: str) -> Iterator[tuple[str, str | None]]:
@@ -92,7 +122,16 @@ def _aliases() -> Iterator[Alias]:
                     yield Alias(name, framework, metric, **(implied | own))
 
 
+def _evidence() -> dict[str, Evidence]:
+    return {
+        name: Evidence(kind, direction, size, floor, source)
+        for kind, direction, size, floor, source, of in evidence.ROWS
+        for name in of.split()
+    }
+
+
 def _metrics() -> tuple[Metric, ...]:
+    evidences = _evidence()
     aliases: dict[str, list[Alias]] = {}
     for alias in _aliases():
         aliases.setdefault(alias.metric, []).append(alias)
@@ -103,6 +142,7 @@ def _metrics() -> tuple[Metric, ...]:
             tuple(reduce.split()),
             scope,
             meaning,
+            evidences[name],
             tuple(aliases.get(name, ())),
             name in names.PER_RANK,
         )
@@ -115,9 +155,17 @@ def _as_logged(metric: Metric, alias: Alias) -> Metric:
         metric,
         reduce=metric.reduce if alias.reduce is None else (alias.reduce,),
         unit=metric.unit if alias.unit is None else alias.unit,
+        scale=alias.scale,
     )
 
 
 METRICS: tuple[Metric, ...] = _metrics()
 _OWN = {metric.name: metric for metric in METRICS}
 _FOREIGN = {alias.name: _as_logged(metric, alias) for metric in METRICS for alias in metric.aliases}
+_FAMILIES = tuple(
+    (before, after, metric)
+    for names_of in (_OWN, _FOREIGN)
+    for name, metric in names_of.items()
+    for before, any_word, after in (name.partition(_ANY),)
+    if any_word
+)

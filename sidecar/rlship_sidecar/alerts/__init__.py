@@ -1,0 +1,1 @@
+"""Alerts: rules over the rows of each step, and the episodes in which they hold."""

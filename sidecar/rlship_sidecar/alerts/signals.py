@@ -1,0 +1,312 @@
+"""Signals: what one metric says at a frame, given the frames before it. Pure.
+
+A signal is true, false, or unknown (None): its metric is not in the frame, or too few frames came before. All
+arithmetic is sorting, comparing and the four operations on doubles, each rounded as IEEE 754 states. So equal frames
+give equal answers on every machine.
+
+States are tuples, so that a snapshot is a reference and two states compare by value.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rlship_sidecar.alerts.expression import Truth
+from rlship_sidecar.alerts.frames import RankValues, StepFrame
+
+TINY = 1e-12  # below it a spread is that of rounding
+SIGMA = 1.4826  # the standard deviation of normal values is this times their median absolute deviation
+LEAST_SPREAD = 0.05  # a level's spread is at least this share of it, or a constant would alarm by its last digit
+UP, DOWN, BOTH = "up", "down", "both"
+
+State = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One signal of a rule. docs/alerts.md explains the kinds and what each takes.
+
+    The metric is the first of `metrics` that a frame has. The value is (metric - `less`) / `of`, each as far as named.
+    """
+
+    name: str
+    kind: str
+    metrics: tuple[str, ...] = ()
+    less: str = ""
+    of: str = ""
+    to: str = ""
+    direction: str = UP
+    low: float | None = None
+    high: float | None = None
+    size: float = 0.0
+    ratio: float = 1.0
+    floor: float = 0.0
+    z: float = 6.0
+    window: int = 50
+    warmup: int = 20
+    ranks: int = 4
+    same: tuple[int, int] = (1, 1)
+    hold: int = 0
+    missing: Truth = None
+
+
+class SignalAnswer(NamedTuple):
+    """What a signal says: its truth, the value it is about, and the place that stands out ("" for none)."""
+
+    truth: Truth
+    value: float | None = None
+    place: str = ""
+
+
+UNKNOWN = SignalAnswer(None)
+START: State = ()
+
+
+def ask(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
+    """What a signal says at a frame, and its state after it. A signal's first state is START."""
+    held, own = state if state else (0, START)
+    found, own = _KINDS[signal.kind](signal, frame, own)
+    if found.truth is None and signal.missing is not None:
+        found = found._replace(truth=signal.missing)
+    if signal.hold:
+        if found.truth:
+            held = signal.hold
+        elif found.truth is False and held:
+            found, held = found._replace(truth=True), held - 1
+    return found, (held, own)
+
+
+def wanted(signal: Signal) -> list[str]:
+    """The names of a frame that a signal asks for."""
+    return [name for name in (*signal.metrics, signal.less, signal.of, signal.to) if name]
+
+
+def value_of(signal: Signal, frame: StepFrame) -> tuple[str, float] | None:
+    """The metric that counts, and its value; None if the frame lacks any of them."""
+    name = next((name for name in signal.metrics if name in frame.values), None)
+    if name is None:
+        return None
+    value = frame.values[name]
+    if signal.less:
+        if signal.less not in frame.values:
+            return None
+        value -= frame.values[signal.less]
+    if signal.of:
+        whole = frame.values.get(signal.of)
+        if whole is None or whole <= 0:
+            return None
+        value /= whole
+    return name, value
+
+
+def median(ordered: Sequence[float]) -> float:
+    """The median of values in ascending order."""
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else ordered[middle - 1] / 2 + ordered[middle] / 2
+
+
+def _place(signal: Signal, frame: StepFrame, name: str) -> str:
+    """The first rank with the value that stands out; "" where values of ranks are not known."""
+    ranks = frame.ranks.get(name, ())
+    if not ranks:
+        return ""
+    most = (min if signal.direction == DOWN else max)(value for _, value in ranks)
+    return next(place for place, value in ranks if value == most)
+
+
+# Known values ---------------------------------------------------------------------------------------------------------
+
+
+def _bounds(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
+    """`invariant` is true outside of low..high, `above` at or beyond one of them."""
+    found = value_of(signal, frame)
+    if found is None:
+        return UNKNOWN, state
+    name, value = found
+    low, high = signal.low, signal.high
+    if signal.kind == "invariant":
+        breach = (low is not None and value < low) or (high is not None and value > high)
+    else:
+        breach = (low is not None and value <= low) or (high is not None and value >= high)
+    return SignalAnswer(breach, value, _place(signal, frame, name) if breach else ""), state
+
+
+def _equal(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
+    """True if two metrics differ by more than `size`."""
+    found = value_of(signal, frame)
+    if found is None or signal.to not in frame.values:
+        return UNKNOWN, state
+    difference = found[1] - frame.values[signal.to]
+    return SignalAnswer(abs(difference) > signal.size, difference), state
+
+
+# Against their own past -----------------------------------------------------------------------------------------------
+
+
+class _Baseline(NamedTuple):
+    """Values that count as usual, and the unusual ones since, which do not.
+
+    Once there are as many of those as fit the window, they are what is usual: a lasting change is news only once.
+    """
+
+    name: str
+    usual: tuple[float, ...] = ()
+    unusual: tuple[float, ...] = ()
+
+    def with_value(self, value: float, signal: Signal, *, far: bool) -> _Baseline:
+        if not far:
+            return _Baseline(self.name, (*self.usual, value)[-signal.window :])
+        unusual = (*self.unusual, value)
+        if len(unusual) >= signal.window:
+            return _Baseline(self.name, unusual)
+        return _Baseline(self.name, self.usual, unusual)
+
+
+def _against_past(
+    far: Callable[[Signal, tuple[float, ...], float], bool],
+) -> Callable[[Signal, StepFrame, State], tuple[SignalAnswer, State]]:
+    def answer(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
+        found = value_of(signal, frame)
+        if found is None:
+            return UNKNOWN, state
+        name, value = found
+        before: _Baseline = state[0] if state and state[0].name == name else _Baseline(name)
+        if len(before.usual) < signal.warmup:
+            return SignalAnswer(None, value), (before.with_value(value, signal, far=False),)
+        is_far = far(signal, before.usual, value)
+        place = _place(signal, frame, name) if is_far else ""
+        return SignalAnswer(is_far, value, place), (before.with_value(value, signal, far=is_far),)
+
+    return answer
+
+
+def _beyond(signal: Signal, difference: float, least: float) -> bool:
+    """Whether a difference goes far enough in the direction that counts."""
+    if signal.direction == UP:
+        return difference >= least
+    if signal.direction == DOWN:
+        return -difference >= least
+    return abs(difference) >= least
+
+
+def _far_from_level(signal: Signal, usual: tuple[float, ...], value: float) -> bool:
+    level = median(sorted(usual))
+    spread = SIGMA * median(sorted(abs(one - level) for one in usual))
+    scale = max(spread, LEAST_SPREAD * abs(level), TINY)
+    difference = value - level
+    share = 1 - 1 / signal.ratio if difference < 0 else signal.ratio - 1
+    return _beyond(signal, difference, max(share * abs(level), signal.floor, signal.z * scale))
+
+
+def _far_from_trend(signal: Signal, usual: tuple[float, ...], value: float) -> bool:
+    """The trend goes through the medians of the first and of the last half of the window, to the next frame."""
+    half = len(usual) // 2
+    first, last = median(sorted(usual[:half])), median(sorted(usual[-half:]))
+    slope = (last - first) / (len(usual) - half)
+    ahead = (half + 1) / 2
+    expected = last + slope * ahead
+    begin = len(usual) - half + (half - 1) / 2  # the place of the middle of the last half
+    residuals = sorted(abs(one - (last + slope * (at - begin))) for at, one in enumerate(usual))
+    scale = max(SIGMA * median(residuals), TINY)
+    least = max(signal.size, (signal.ratio - 1) * abs(last), signal.z * scale)
+    # A bend of the curve is no break: the value has to be far from the newest values too.
+    return _beyond(signal, value - expected, least) and _beyond(signal, value - last, least)
+
+
+def _growth(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
+    """True if the median of the last quarter of the window is at least `size` above that of its first quarter."""
+    found = value_of(signal, frame)
+    if found is None:
+        return UNKNOWN, state
+    name, value = found
+    before: tuple[float, ...] = state[1] if state and state[0] == name else ()
+    values = (*before, value)[-signal.window :]
+    if len(values) < signal.window:
+        return SignalAnswer(None, value), (name, values)
+    quarter = max(1, signal.window // 4)
+    grown = median(sorted(values[-quarter:])) - median(sorted(values[:quarter]))
+    return SignalAnswer(grown >= signal.size, grown), (name, values)
+
+
+def _stalled(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
+    """True if the time since the frame before is at least `size` seconds and `ratio` times the usual. After a restart
+    or a rollback there is no such time.
+    """
+    last, lineage, usual = state if state else (frame.t, None, ())
+    if lineage != frame.lineage:
+        return UNKNOWN, (frame.t, frame.lineage, usual)
+    gap = frame.t - last
+    known = len(usual) >= signal.warmup
+    breach = known and gap >= signal.size and gap >= signal.ratio * median(sorted(usual))
+    usual = usual if breach else (*usual, gap)[-signal.window :]
+    return SignalAnswer(breach if known else None, gap), (frame.t, frame.lineage, usual)
+
+
+# Against others -------------------------------------------------------------------------------------------------------
+
+
+def _peer(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
+    """True if a rank was apart from the others in k of the last n frames, with (k, n) = `same`."""
+    name = next((name for name in signal.metrics if len(frame.ranks.get(name, ())) >= signal.ranks), None)
+    if name is None:
+        return UNKNOWN, state
+    values = frame.ranks[name]
+    needed, lately = signal.same
+    state = (*state, apart(signal, values))[-lately:]
+    times: dict[str, int] = {}
+    for places in state:
+        for place in places:
+            times[place] = times.get(place, 0) + 1
+    most = max(times.values(), default=0)
+    if most < needed:
+        return SignalAnswer(False), state
+    place = next(place for place, count in times.items() if count == most)
+    return SignalAnswer(True, dict(values).get(place), place), state
+
+
+def apart(signal: Signal, values: RankValues) -> tuple[str, ...]:
+    """The ranks whose value differs from the median of the others by a ratio and a floor."""
+    ordered = sorted(value for _, value in values)
+    found = []
+    for place, value in values:
+        others = _without(ordered, value)
+        middle = median(others)
+        up = value - middle >= signal.floor and value >= signal.ratio * middle
+        down = middle - value >= signal.floor and value * signal.ratio <= middle
+        if (up and signal.direction != DOWN) or (down and signal.direction != UP):
+            found.append(place)
+    return tuple(found)
+
+
+class _Without(Sequence[float]):
+    """A sorted list without one of its items, without a copy."""
+
+    def __init__(self, ordered: Sequence[float], at: int) -> None:
+        self._ordered = ordered
+        self._at = at
+
+    def __len__(self) -> int:
+        return len(self._ordered) - 1
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._ordered[place + (place >= self._at)]
+
+
+def _without(ordered: Sequence[float], value: float) -> Sequence[float]:
+    return _Without(ordered, bisect_left(ordered, value))
+
+
+_KINDS: dict[str, Callable[[Signal, StepFrame, State], tuple[SignalAnswer, State]]] = {
+    "invariant": _bounds,
+    "above": _bounds,
+    "equal": _equal,
+    "level": _against_past(_far_from_level),
+    "break": _against_past(_far_from_trend),
+    "growth": _growth,
+    "stalled": _stalled,
+    "peer": _peer,
+}
+KINDS = tuple(_KINDS)

@@ -1,0 +1,226 @@
+"""What rules say of frames, in the slow and obvious way: every answer is worked out from the first frame on.
+
+It shares the rules, the frames and the conditions with the engine, and nothing of how signals and states are kept.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlship_sidecar.alerts.expression import AtLeast, Name, Not
+from rlship_sidecar.alerts.frames import StepFrame
+from rlship_sidecar.alerts.rules import Rule
+from rlship_sidecar.alerts.signals import Signal
+
+
+def number(signal: Signal, frame: StepFrame) -> tuple[str, float] | None:
+    """The metric that counts at a frame, and the value that the signal is about."""
+    present = [name for name in signal.metrics if name in frame.values]
+    needed = [name for name in (signal.less, signal.of) if name]
+    if not present or any(name not in frame.values for name in needed):
+        return None
+    value = frame.values[present[0]]
+    if signal.less:
+        value = value - frame.values[signal.less]
+    if signal.of:
+        if frame.values[signal.of] <= 0:
+            return None
+        value = value / frame.values[signal.of]
+    return present[0], value
+
+
+def usual_before(signal: Signal, frames: Sequence[StepFrame]) -> tuple[str, list[float]]:
+    """The values that count as usual after these frames, and of which metric."""
+    name, usual, unusual = "", [], []
+    for frame in frames:
+        found = number(signal, frame)
+        if found is None:
+            continue
+        if found[0] != name:
+            name, usual, unusual = found[0], [], []
+        if len(usual) >= signal.warmup and is_far(signal, usual, found[1]):
+            unusual.append(found[1])
+            if len(unusual) == signal.window:
+                usual, unusual = unusual, []
+        else:
+            usual, unusual = [*usual, found[1]][-signal.window :], []
+    return name, usual
+
+
+def is_far(signal: Signal, usual: list[float], value: float) -> bool:
+    """Whether a value is far from the level, or from the trend, of usual ones."""
+    if signal.kind == "level":
+        level = statistics.median(usual)
+        spread = 1.4826 * statistics.median([abs(one - level) for one in usual])
+        least = max(signal.z * max(spread, 0.05 * abs(level), 1e-12), signal.floor)
+        change = signal.ratio - 1 if value >= level else 1 - 1 / signal.ratio
+        return in_direction(signal, value - level, max(least, change * abs(level)))
+    half = len(usual) // 2
+    early, late = statistics.median(usual[:half]), statistics.median(usual[-half:])
+    slope = (late - early) / (len(usual) - half)
+    middle = len(usual) - half + (half - 1) / 2
+    residuals = [abs(one - (late + slope * (at - middle))) for at, one in enumerate(usual)]
+    least = max(
+        signal.size, (signal.ratio - 1) * abs(late), signal.z * max(1.4826 * statistics.median(residuals), 1e-12)
+    )
+    ahead = late + slope * ((half + 1) / 2)
+    return in_direction(signal, value - ahead, least) and in_direction(signal, value - late, least)
+
+
+def in_direction(signal: Signal, change: float, least: float) -> bool:
+    return {"up": change >= least, "down": -change >= least, "both": abs(change) >= least}[signal.direction]
+
+
+def bare_truth(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
+    """What a signal says at the last of these frames, but for `missing` and `hold`."""
+    frame = frames[-1]
+    if signal.kind == "stalled":
+        return is_late(signal, frames)
+    if signal.kind == "peer":
+        return is_apart(signal, frames)
+    found = number(signal, frame)
+    if found is None:
+        return None
+    name, value = found
+    low, high = signal.low, signal.high
+    if signal.kind == "invariant":
+        return (low is not None and value < low) or (high is not None and value > high)
+    if signal.kind == "above":
+        return (low is not None and value <= low) or (high is not None and value >= high)
+    if signal.kind == "equal":
+        return abs(value - frame.values[signal.to]) > signal.size if signal.to in frame.values else None
+    if signal.kind == "growth":
+        return has_grown(signal, frames)
+    of, usual = usual_before(signal, frames[:-1])
+    if of != name or len(usual) < signal.warmup:
+        return None
+    return is_far(signal, usual, value)
+
+
+def has_grown(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
+    name, values = "", []
+    for frame in frames:
+        found = number(signal, frame)
+        if found is not None:
+            values = [*values, found[1]] if found[0] == name else [found[1]]
+            name = found[0]
+    values = values[-signal.window :]
+    if len(values) < signal.window:
+        return None
+    quarter = max(1, signal.window // 4)
+    return statistics.median(values[-quarter:]) - statistics.median(values[:quarter]) >= signal.size
+
+
+def is_late(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
+    usual: list[float] = []
+    answer = None
+    for before, frame in zip([None, *frames], frames):
+        answer = None
+        if before is None or before.lineage != frame.lineage:
+            continue
+        gap = frame.t - before.t
+        known = len(usual) >= signal.warmup
+        late = known and gap >= signal.size and gap >= signal.ratio * statistics.median(usual)
+        answer = late if known else None
+        if not late:
+            usual = [*usual, gap][-signal.window :]
+    return answer
+
+
+def is_apart(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
+    def known(frame: StepFrame) -> Sequence[tuple[str, float]] | None:
+        return next((frame.ranks[n] for n in signal.metrics if len(frame.ranks.get(n, ())) >= signal.ranks), None)
+
+    if known(frames[-1]) is None:
+        return None
+    lately = [ranks for frame in frames if (ranks := known(frame)) is not None][-signal.same[1] :]
+    times: dict[str, int] = {}
+    for ranks in lately:
+        for at, (place, value) in enumerate(ranks):
+            middle = statistics.median([other for number, (_, other) in enumerate(ranks) if number != at])
+            above = value - middle >= signal.floor and value >= signal.ratio * middle
+            below = middle - value >= signal.floor and value * signal.ratio <= middle
+            if {"up": above, "down": below, "both": above or below}[signal.direction]:
+                times[place] = times.get(place, 0) + 1
+    return max(times.values(), default=0) >= signal.same[0]
+
+
+def truths_of(signal: Signal, frames: Sequence[StepFrame]) -> list[bool | None]:
+    """What a signal says at each frame."""
+    answers: list[bool | None] = []
+    held = 0
+    for at in range(len(frames)):
+        found = bare_truth(signal, frames[: at + 1])
+        found = signal.missing if found is None else found
+        if found:
+            held = signal.hold
+        elif found is False and held:
+            found, held = True, held - 1
+        answers.append(found)
+    return answers
+
+
+def holds(condition: Any, signals: Mapping[str, bool | None]) -> bool | None:
+    """Whether a condition holds for every way in which what is unknown could be."""
+    if condition is None:
+        return None
+    if isinstance(condition, Name):
+        return signals[condition.name]
+    if isinstance(condition, Not):
+        inner = holds(condition.of, signals)
+        return None if inner is None else not inner
+    assert isinstance(condition, AtLeast)
+    parts = [holds(part, signals) for part in condition.parts]
+    if sum(part is True for part in parts) >= condition.count:
+        return True
+    return None if sum(part is not False for part in parts) >= condition.count else False
+
+
+def episodes_of(rule: Rule, frames: Sequence[StepFrame]) -> list[tuple[Any, ...]]:
+    """(severity, state, lineage, first, fired, last, ended) of each episode, steps only."""
+    said = {signal.name: truths_of(signal, frames) for signal in rule.signals}
+    found: list[list[Any]] = []
+    begun: list[Any] | None = None  # lineage and step of the first breach
+    episode: list[Any] | None = None
+    warned: list[bool] = []
+    alarmed: list[bool] = []
+    calm, last_breach = 0, 0
+    for at, frame in enumerate(frames):
+        signals = {name: answers[at] for name, answers in said.items()}
+        warning, critical = holds(rule.warning, signals), holds(rule.critical, signals)
+        warned = [*warned, *([] if warning is None else [warning])][-rule.need[1] :]
+        alarmed = [*alarmed, *([] if critical is None else [critical])][-rule.critical_need[1] :]
+        is_critical = sum(alarmed) >= rule.critical_need[0]
+        breach = warning is True or critical is True
+        if breach and begun is None:
+            begun = [frame.lineage, frame.index]
+        if episode is None:
+            if begun is not None and (is_critical or sum(warned) >= rule.need[0]):
+                last_breach = frame.index if breach else last_breach
+                episode = ["critical" if is_critical else "warning", "firing", *begun, frame.index, last_breach, None]
+                found.append(episode)
+            elif begun is not None and not any([*warned, *alarmed]):
+                begun = None
+            if breach:
+                last_breach = frame.index
+            continue
+        if is_critical:
+            episode[0] = "critical"
+        if breach:
+            episode[5] = frame.index
+        if rule.calm is not None:
+            quiet = holds(rule.calm, signals)
+        else:
+            own = [one for text, one in ((rule.warning, warning), (rule.critical, critical)) if text is not None]
+            quiet = False if True in own else None if None in own else True
+        if breach or quiet is False:
+            calm, episode[1] = 0, "firing"
+        elif quiet:
+            calm += 1
+            episode[1] = "clearing"
+            if calm == rule.clear:
+                episode[1], episode[6] = "resolved", frame.index
+                episode, begun, calm, warned, alarmed = None, None, 0, [], []
+    return [tuple(one) for one in found]

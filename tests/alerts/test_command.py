@@ -1,0 +1,197 @@
+"""`rlship alerts`: the list, rules tried on history, the check of a file; over stores and a real experiment."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
+from tests.kit.files import CLOSE, T0, barrier, file, log, rollback
+from tests.pipeline.simulated import simulation
+from tests.tabular.stores import experiment
+
+RULES = """\
+[alert.high]
+about = "x is high"
+look = "at x"
+warning = "it"
+need = [2, 3]
+clear = 2
+[alert.high.signals]
+it = { kind = "above", metric = "trainer/x", high = 10 }
+never = { kind = "above", metric = "trainer/y", high = 10, missing = "false" }
+"""
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(rlship, ["alerts", *map(str, args)], env={"TZ": "UTC"})
+
+
+def rows(values: list[float], key: str = "trainer/x") -> list[Row]:
+    coverage = Coverage(("0.0",), 1, attempts=(0,))
+    return [
+        Row(
+            Unit("trainer", "step", at), T0 + at, {"global_step": at}, {key: value}, coverage, Arrival(at, 0, (), "end")
+        )
+        for at, value in enumerate(values)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An experiment whose rows have one episode that is over and one that goes on, by a rule of its own."""
+    made = experiment(tmp_path / "run", rows([1, 20, 20, 1, 1, 1, 20, 20]))
+    (made / "rlship.toml").write_text(RULES)
+    return made
+
+
+def test_the_list(folder: Path) -> None:
+    """Episodes that go on come first, with what happened, the values and where to look."""
+    told = run(folder)
+    assert told.exit_code == 0, told.output
+    head, first, values, about, look, second, *rest = told.stdout.splitlines()
+    assert head == "run: 2 episodes, 1 going on, up to step 7"
+    assert first.startswith("  firing      warning   high, from step 6, fired at 7 (")
+    assert (values, about, look) == ("      it 20", "      x is high", "      look at: at x")
+    assert second.startswith("  resolved    warning   high, steps 1..2, fired at 2 (")
+    assert rest == ["      it 20", "      x is high"]
+
+
+def test_json(folder: Path) -> None:
+    """An object a line for each episode, with all that is known of it; `list` may be said or left out."""
+    told = run("list", folder, "--json")
+    going_on, over = map(json.loads, told.stdout.splitlines())
+    assert over == {
+        "experiment": "run",
+        "id": over["id"],
+        "rule": "high",
+        "severity": "warning",
+        "state": "resolved",
+        "place": "",
+        "lineage": [0, 0, 0],
+        "first": {"step": 1, "t": T0 + 1},
+        "fired": {"step": 2, "t": T0 + 2},
+        "last": {"step": 2, "t": T0 + 2},
+        "ended": {"step": 4, "t": T0 + 4},
+        "evidence": {"it": 20.0},
+    }
+    assert (going_on["state"], going_on["ended"]) == ("firing", None)
+    assert over["id"] != going_on["id"] and len(over["id"]) == 16
+    assert run(folder, "--json").stdout == told.stdout
+
+
+def test_rules_that_come_with_rlship(tmp_path: Path) -> None:
+    """Without a file the rules are those of the package: a loss that is not finite fires."""
+    made = experiment(tmp_path / "run", rows([0, 0, 1, 0], key="trainer/train/loss/nonfinite"))
+    (episode,) = [json.loads(line) for line in run(made, "--json").stdout.splitlines()]
+    assert (episode["rule"], episode["severity"], episode["fired"]["step"]) == ("divergence", "critical", 2)
+
+
+def test_rules_tried_on_history(folder: Path, tmp_path: Path) -> None:
+    """Only the rules of the file count, those in force do not; signals say in how many frames they were known."""
+    (tmp_path / "rules.toml").write_text(RULES.replace("high = 10", "high = 30").replace("alert.high", "alert.higher"))
+    told = run("test", folder, "--rules", tmp_path / "rules.toml")
+    assert told.stdout.splitlines() == [
+        "run: 0 episodes, 0 going on, up to step 7",
+        "  of 8 frames:",
+        "      higher.it: true in 0, known in 8",
+        "      higher.never: never known: its metric was not logged",
+    ]
+    (tmp_path / "rules.toml").write_text("[alert.stall]\nclear = 4\n")
+    assert "stall.late: true in 0, known in 2" in run("test", folder, "--rules", tmp_path / "rules.toml").stdout
+    assert "high.it: true in 4, known in 8" in run("test", folder).stdout
+
+
+def test_a_file_of_rules_is_checked(tmp_path: Path) -> None:
+    """One that is right lists its rules; one that is wrong ends with 2, its line, and what is allowed."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text(RULES)
+    told = run("check", rules)
+    assert (told.exit_code, told.stdout) == (0, f"high\n{rules}: 1 rule, fine\n")
+    rules.write_text(RULES.replace('"above"', '"abbove"', 1))
+    told = run("check", rules)
+    assert told.exit_code == 2
+    assert f"{rules}, line 8: alert.high.signals.it.kind: there is no kind of signal 'abbove'" in told.stderr
+    assert 'did you mean "above"? allowed are invariant, above,' in told.stderr
+    told = run("check", tmp_path / "gone.toml")
+    assert (told.exit_code, "gone.toml cannot be read" in told.stderr) == (2, True)
+
+
+def test_nothing_to_evaluate(tmp_path: Path) -> None:
+    """Without steps of the lead it says so; without a store it names the command that makes rows."""
+    made = experiment(tmp_path / "run", rows([1.0]))
+    (made / "rlship.toml").write_text('lead = "learner"\n')
+    assert "nothing to evaluate: no step of the lead has a row" in run(made).stdout
+    (tmp_path / "empty" / "rlship").mkdir(parents=True)
+    (tmp_path / "empty" / "rlship" / "a.jsonl").write_bytes(file(log(1, x=1)))
+    told = run(tmp_path / "empty")
+    assert told.exit_code == 1 and "rlship watch" in told.stderr
+    assert run(tmp_path / "nowhere").exit_code == 1
+
+
+def test_names_of_places_are_escaped(tmp_path: Path) -> None:
+    """A hostile name of a replica cannot move the cursor."""
+    ranks = [("\x1b[2J.0", 9.0), *((f"0.{rank}", 1.0) for rank in range(6))]
+    one = [
+        Row(
+            Unit("trainer", "step", at),
+            T0 + at,
+            {"global_step": at},
+            {},
+            Coverage(("0.0",), 1, attempts=(0,)),
+            Arrival(at, 0, (), "end"),
+            per_rank={"trainer/bal/rank_active_s": ranks},
+        )
+        for at in range(20)
+    ]
+    told = run(experiment(tmp_path / "run", one))
+    assert "imbalance at trainer/" in told.stdout and "\x1b" not in told.stdout
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"values": {"trainer/x": "text"}},
+        {"values": {"trainer/x": [1.0]}},
+        {"per_rank": {"trainer/bal/rank_active_s": [("0.0", "text")] * 4}},
+        {"coverage": Coverage(("0.0",), 1, ("no rank",), attempts=(0,))},
+    ],
+    ids=["text", "list", "rank", "coverage"],
+)
+def test_a_store_that_no_sidecar_wrote(tmp_path: Path, odd: dict[str, Any]) -> None:
+    """What is no number in a row is reported with the way out, and no rule sees it."""
+    bad = [replace(one, **odd) for one in rows([1.0, 2.0])]
+    made = experiment(tmp_path / "run", bad)
+    (made / "rlship.toml").write_text(RULES)
+    told = run(made)
+    assert told.exit_code == 1, told.output
+    assert "cannot be used" in told.stderr and "rlship replay" in told.stderr
+
+
+def test_a_rollback_of_a_real_experiment(tmp_path: Path) -> None:
+    """The sidecar sees a job diverge; the job goes back and does the steps again. The episode stays, as superseded."""
+    (tmp_path / "rules.toml").write_text(RULES)
+
+    def lines(*values: float, first: int) -> list[dict[str, object]]:
+        return [one for at, value in enumerate(values, first) for one in (log(at, t=T0 + at, x=value), barrier(at))]
+
+    with simulation() as running:
+        running.write("a.jsonl", file(*lines(1, 1, 20, 20, 20, first=0)))
+        running.tick()
+        again = file(rollback(2), *lines(1, 1, 1, 1, 1, first=2), CLOSE).split(b"\n", 1)[1]
+        running.write("a.jsonl", again)
+        running.finish()
+        running.store.close()
+        state = running.directory / "rlship" / "state"
+        (state / "store.db").rename(state / "store.1.db")
+        told = run("test", running.directory, "--rules", tmp_path / "rules.toml", "--json")
+        assert told.exit_code == 0, told.output
+        (episode,) = map(json.loads, told.stdout.splitlines())
+    assert (episode["state"], episode["first"]["step"], episode["ended"]["step"]) == ("superseded", 2, 4)
+    assert episode["lineage"] == [0, 0, 0]
