@@ -23,6 +23,7 @@ from benchmarks import (
     idle,
     ingest,
     latency,
+    ledger,
     live,
     memory,
     network,
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Callable[..., Result]] = {
     "live": live.measure,
     "network": network.measure,
     "hook": hook.measure,
+    "ledger": ledger.measure,
 }
 PARTS = {
     "writer": writer.PARTS,

@@ -36,6 +36,7 @@ from rlship_formats.values import NONFINITE, DeadValue, Observations, is_reducti
 MAX_DURATION_S = 1e9
 MAX_ERROR = 300  # characters of the error of a close
 MAX_EXIT_CODE = 255
+MAX_KEY = 200  # characters of the key of a group
 
 RUN_OBJECTS = ("config", "summary", "facts")
 RUN_TEXTS = ("name", "notes", "group", "project", "entity", "job_type")
@@ -565,6 +566,117 @@ def read_run(body: Body, before: float, step: int | None) -> Run:
     )
 
 
+class Ledger(NamedTuple):
+    """What a group of samples is at one hop, or one part of `parts` of it. For the hop `weights`, which weights a
+    version has; then `key` is the version.
+
+    `by` is what samples are known by: "sample", "tokens", or "" if they have no ids. `digests` are those of the fields,
+    by name. `reward` is (sum, sum of squares), `advantage` the same with the sum of (reward - mean) x advantage, `mask`
+    is (tokens that count, tokens, samples without any that counts); () where the record has none.
+    """
+
+    t: float
+    step: int | None
+    hop: str
+    key: str
+    n: int
+    by: str = ""
+    digests: dict[str, tuple[int, int]] = {}  # noqa: RUF012 - never changed, as any part of a record
+    precision: str = ""
+    version: tuple[int, ...] = ()
+    reward: tuple[float, ...] = ()
+    advantage: tuple[float, ...] = ()
+    mask: tuple[int, ...] = ()
+    response: int | None = None
+    part: int = 0
+    parts: int = 1
+    retry: int = 0
+    passes: int = 1
+    why: str = ""
+    fingerprint: str = ""
+
+
+def read_ledger(body: Body, before: float, step: int | None) -> Ledger:
+    """Section 5.9. Raises BadRecord."""
+    hop, key = body.get("hop"), body.get("key")
+    if not is_text(hop):
+        raise BadRecord("bad ledger", "hop")
+    if not is_text(key) or len(key) > MAX_KEY:
+        raise BadRecord("bad ledger", "key")
+    version = _ledger_counts(body, "version", (2,))
+    if version and version[0] > version[1]:
+        raise BadRecord("bad ledger", "version")
+    part = _ledger_counts(body, "part", (2,)) or (0, 1)
+    if not part[0] < part[1]:
+        raise BadRecord("bad ledger", "part")
+    response = body.get("response")
+    if "response" in body and not is_step(response):
+        raise BadRecord("bad ledger", "response")
+    return Ledger(
+        t=time_of(body, before),
+        step=step,
+        hop=hop,
+        key=key,
+        n=_ledger_count(body, "n", None),
+        by=_ledger_text(body, "by"),
+        digests=_digests(body),
+        precision=_ledger_text(body, "precision"),
+        version=version,
+        reward=_ledger_numbers(body, "reward", (2,)),
+        advantage=_ledger_numbers(body, "advantage", (2, 3)),
+        mask=_ledger_counts(body, "mask", (3,)),
+        response=response,
+        part=part[0],
+        parts=part[1],
+        retry=_ledger_count(body, "try", 0),
+        passes=_ledger_count(body, "passes", 1),
+        why=_ledger_text(body, "why"),
+        fingerprint=_ledger_text(body, "fingerprint"),
+    )
+
+
+def _ledger_count(body: Body, member: str, default: int | None) -> int:
+    if not is_step(value := body.get(member, default)):
+        raise BadRecord("bad ledger", member)
+    return value
+
+
+def _ledger_text(body: Body, member: str) -> str:
+    if type(value := body.get(member, "")) is not str:
+        raise BadRecord("bad ledger", member)
+    return value
+
+
+def _ledger_counts(body: Body, member: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    if member not in body:
+        return ()
+    value = body[member]
+    if type(value) is not list or len(value) not in lengths or not all(map(is_step, value)):
+        raise BadRecord("bad ledger", member)
+    return tuple(value)
+
+
+def _ledger_numbers(body: Body, member: str, lengths: tuple[int, ...]) -> tuple[float, ...]:
+    if member not in body:
+        return ()
+    value = body[member]
+    if type(value) is not list or len(value) not in lengths or not all(map(is_number, value)):
+        raise BadRecord("bad ledger", member)
+    return tuple(map(float, value))
+
+
+def _digests(body: Body) -> dict[str, tuple[int, int]]:
+    given = body.get("d", {})
+    if type(given) is not dict:
+        raise BadRecord("bad ledger", "d")
+    found = {}
+    for name, value in given.items():
+        if not name or type(value) is not list or len(value) != 2 or not all(map(is_step, value)):
+            raise BadRecord("bad ledger", "d")
+        found[name] = (value[0], value[1])
+    return found
+
+
 # What spans and events stand for.
 
 
@@ -589,7 +701,7 @@ def derive_metric(record: Span | Event) -> DerivedMetric:
 
 
 Timed: TypeAlias = (
-    "Metrics | Define | Span | Event | Sample | Barrier | Rollback | GapRecord | Clock | Beat | Close | Run"
+    "Metrics | Define | Span | Event | Sample | Barrier | Rollback | GapRecord | Clock | Beat | Close | Run | Ledger"
 )
 Later: TypeAlias = "Timed | Unknown"
 Record: TypeAlias = "Open | Later"
@@ -608,6 +720,7 @@ READERS: dict[str, Callable[[Body, float, int | None], Timed]] = {
     "beat": read_beat,
     "close": read_close,
     "run": read_run,
+    "ledger": read_ledger,
 }
 KNOWN_KINDS = frozenset(("open", *READERS)) - {METRICS}
 

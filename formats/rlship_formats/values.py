@@ -6,9 +6,9 @@ The arithmetic here is the definition that every faster path must equal bit for 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import reduce
-from operator import add
 from typing import Any, NamedTuple
 
 # Reductions that need only the moments; the others need the observations, or times.
@@ -51,20 +51,6 @@ class Moments(NamedTuple):
     nonfinite: int
 
 
-class Observations(NamedTuple):
-    """The observations in one value: finite `xs` with weights `ws` (None: all 1) and a count of non-finite ones, or a
-    summary.
-    """
-
-    xs: tuple[float, ...] | list[float]
-    ws: tuple[float, ...] | list[float] | None
-    nonfinite: int
-    summary: Moments | None = None
-
-
-EMPTY = Moments(0, 0.0, 0.0, 0.0, None, None, None, None, 0)
-
-
 class Histogram(NamedTuple):
     """`counts[j]` observations lie from `edges[j]` to below `edges[j + 1]`, in the last bin also at its upper edge.
     Edges never descend.
@@ -72,6 +58,21 @@ class Histogram(NamedTuple):
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
+
+
+class Observations(NamedTuple):
+    """The observations in one value: finite `xs` with weights `ws` (None: all 1) and a count of non-finite ones, or a
+    summary, which may say how many of them lie in which bins.
+    """
+
+    xs: tuple[float, ...] | list[float]
+    ws: tuple[float, ...] | list[float] | None
+    nonfinite: int
+    summary: Moments | None = None
+    bins: Histogram | None = None
+
+
+EMPTY = Moments(0, 0.0, 0.0, 0.0, None, None, None, None, 0)
 
 
 def observe(value: Any) -> Observations | None:
@@ -167,7 +168,19 @@ def _summary(value: dict[str, Any]) -> Observations | None:
         fields.get("last"),
         0,
     )
-    return Observations((), None, 0, summary)
+    return Observations((), None, 0, summary, _bins(value, n))
+
+
+def _bins(value: dict[str, Any], n: int) -> Histogram | None:
+    """The bins of a summary of `n` observations; None if it has none that can be used."""
+    edges, counts = value.get("edges"), value.get("counts")
+    if type(edges) is not list or type(counts) is not list or len(edges) != len(counts) + 1:
+        return None
+    if not all(type(edge) in (float, int) for edge in edges) or not all(type(count) is int for count in counts):
+        return None
+    exact = tuple(float(edge) + 0.0 for edge in edges)
+    ascends = all(map(operator.le, exact, exact[1:]))
+    return Histogram(exact, tuple(counts)) if ascends and min(counts, default=-1) >= 0 and sum(counts) == n else None
 
 
 def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Moments:
@@ -179,7 +192,7 @@ def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Moments:
         xs = [x for item in items for x in item.xs]
         if xs:
             # One after the other, as merging adds them: the built-in sum may round differently.
-            return Moments(len(xs), float(len(xs)), reduce(add, xs), 0.0, min(xs), max(xs), xs[0], xs[-1], 0)
+            return Moments(len(xs), float(len(xs)), reduce(operator.add, xs), 0.0, min(xs), max(xs), xs[0], xs[-1], 0)
     total: Moments | None = None
     for item in items:
         if item.summary is not None:

@@ -44,6 +44,7 @@ def step_coverage(
         gap=sum(n for writer in crew for n, first, last in writer.gaps if first <= step <= last),
         underivable=tuple(sorted(underivable)),
         lives=lives_of(counting),
+        lineage=lineage_of(counting),
         short={f"{crew[0].actor}/{metric}": ranks for metric, ranks in short_of(having, step, passed, short_window)},
     )
 
@@ -138,10 +139,18 @@ def attempts_of(counting: Sequence[Contribution]) -> tuple[int, ...]:
 
 def lives_of(counting: Sequence[Contribution]) -> int:
     """The most root writers of one rank, submissions of one replica, or jobs, of counting contributions."""
-    roots = [contribution.root for contribution in counting]
+    roots = list({id(contribution.root): contribution.root for contribution in counting}.values())
     processes = [{root.id for root in roots if rank_order(root) == rank} for rank in map(rank_order, roots)]
     submitted = [{root.submission for root in roots if root.replica == one.replica} for one in roots]
     return max(map(len, [*processes, *submitted, {root.job for root in roots}]), default=1) or 1
+
+
+def lineage_of(counting: Sequence[Contribution]) -> tuple[int, int, int] | None:
+    """Submission, attempt and rollbacks of the newest counting segment, if it is of a later submission or went back."""
+    if not counting:
+        return None
+    submission, attempt, _, _, rollbacks = max(age(c.root, c.segment) for c in counting)
+    return None if submission == rollbacks == 0 else (submission, attempt, rollbacks)
 
 
 def ranks_in(counting: Sequence[Contribution]) -> list[tuple[str, int]]:

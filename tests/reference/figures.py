@@ -163,18 +163,33 @@ def value_of_bucket(x: float) -> float:
 
 
 def histogram(contributions: Sequence[Contribution]) -> Histogram | None:
-    x = sorted_values(contributions)
-    if not x:
+    """Of observations, and of summaries with edges and counts."""
+    x = [(x, x, 1) for contribution in contributions for x, _ in contribution.observed]
+    summaries = [one for contribution in contributions for one in contribution.binned]
+    if None in summaries:
+        raise ArithmeticError("a summary does not say what it is made of")
+    known = [one for one in summaries if one is not None]
+    if not x and not known:
         return None
-    lo, hi = x[0], x[-1]
+    if not x and len({edges for edges, _ in known}) == 1 and len(known[0][1]) <= 512:
+        return Histogram(known[0][0], tuple(sum(found) for found in zip(*(counts for _, counts in known))))
+    for edges, counts in known:
+        x += [(low, high, count) for low, high, count in zip(edges, edges[1:], counts) if count > 0]
+    return spread(x)
+
+
+def spread(x: Sequence[tuple[float, float, int]]) -> Histogram:
+    """64 bins for items that each stand for some observations between two numbers."""
+    lo, hi = min(low for low, _, _ in x), max(high for _, high, _ in x)
     if lo == hi:
-        return Histogram((lo + 0.0, hi + 0.0), (len(x),))
+        return Histogram((lo + 0.0, hi + 0.0), (sum(count for _, _, count in x),))
     edges = [lo]
     for j in range(1, BINS):
         edges.append(min(max(edges[-1], lo * (1 - j / BINS) + hi * (j / BINS)), hi))
     counts = [0] * BINS
-    for one in x:
-        counts[bisect_right(edges, one) - 1] += 1
+    for low, high, count in x:
+        middle = min(max(low / 2 + high / 2, low), high)
+        counts[bisect_right(edges, middle) - 1] += count
     return Histogram(tuple(edge + 0.0 for edge in (*edges, hi)), tuple(counts))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.reference import strict_json
-from tests.reference.records import Entry, File, Measured, Sample, Segment, Writer
+from tests.reference.records import Entered, Entry, File, Measured, Sample, Segment, Writer
 from tests.reference.values import (
     NON_FINITE,
     DeadLetterError,
+    bins,
     is_finite,
     is_integer,
     is_name,
@@ -30,7 +31,10 @@ RUN_MEMBERS = (
     "exit_code",
 )
 METRICS = object()  # what a record without `kind` is: not a string, so that no line can spell it
-KNOWN = (METRICS, "define", "barrier", "rollback", "gap", "close", "span", "event", "sample", "clock", "beat", "run")
+KNOWN = (
+    *(METRICS, "define", "barrier", "rollback", "gap", "close", "span", "event", "sample", "clock", "beat", "run"),
+    "ledger",
+)
 STAND_FOR_METRICS = (METRICS, "span", "event", "sample")
 
 
@@ -162,8 +166,8 @@ def read_record(
         read_gap(writer, body, before)
     elif kind == "clock":
         read_clock(writer, body, t)
-    elif kind == "run":
-        writer.runs.append((t, read_run(body)))
+    elif kind in ("run", "ledger"):
+        read_apart(writer, line, kind, body)
     elif kind == "barrier":
         if body.get("adopts") is True and segment.number == 0 and not segment.barriers:
             adopt(segment, body["step"])
@@ -180,6 +184,15 @@ def read_record(
         segment.measured.append(line)
         note_first(segment, body)
     return t
+
+
+def read_apart(writer: Writer, line: Measured, kind: Any, body: dict[str, Any]) -> None:
+    """Records that stand for no metrics: what the run is, and entries of the ledger."""
+    if kind == "run":
+        writer.runs.append((line.t, read_run(body)))
+    else:
+        segment = writer.segments[-1].number
+        writer.ledger.append(Entered(line.t, line.step, line.place, segment, read_ledger(body)))
 
 
 def is_about_writer(kind: Any, body: dict[str, Any]) -> bool:
@@ -219,6 +232,7 @@ def read_metrics(file: File, line: Measured, body: dict[str, Any]) -> None:
                 line.values[metric] = partials
                 if isinstance(value, dict) and "v" not in value:
                     line.summaries |= {metric}
+                    line.bins[metric] = bins(value)
 
 
 def read_span(line: Measured, body: dict[str, Any]) -> None:
@@ -315,6 +329,41 @@ def read_run(body: dict[str, Any]) -> dict[str, Any]:
         if not usable:
             raise DeadLetterError("bad run")
     return found
+
+
+LEDGER_TEXTS = ("by", "precision", "why", "fingerprint")
+LEDGER_COUNTS = ("n", "response", "try", "passes")
+LEDGER_LISTS = {"version": (2,), "part": (2,), "mask": (3,), "reward": (2,), "advantage": (2, 3)}
+
+
+def read_ledger(body: dict[str, Any]) -> dict[str, Any]:
+    """The members of an entry of the ledger, as they stand in the line."""
+    if not is_name(body.get("hop")) or not is_name(body.get("key")) or len(body["key"]) > 200 or "n" not in body:
+        raise DeadLetterError("bad ledger")
+    for member in LEDGER_TEXTS:
+        if not isinstance(body.get(member, ""), str):
+            raise DeadLetterError("bad ledger")
+    for member in LEDGER_COUNTS:
+        if not is_step(body.get(member, 0)):
+            raise DeadLetterError("bad ledger")
+    for member, lengths in LEDGER_LISTS.items():
+        if member in body:
+            value = body[member]
+            usable = is_finite if member in ("reward", "advantage") else is_step
+            if not isinstance(value, list) or len(value) not in lengths or not all(usable(x) for x in value):
+                raise DeadLetterError("bad ledger")
+    if "version" in body and body["version"][0] > body["version"][1]:
+        raise DeadLetterError("bad ledger")
+    if "part" in body and body["part"][0] >= body["part"][1]:
+        raise DeadLetterError("bad ledger")
+    digests = body.get("d", {})
+    if not isinstance(digests, dict):
+        raise DeadLetterError("bad ledger")
+    for name, pair in digests.items():
+        if not name or not isinstance(pair, list) or len(pair) != 2 or not all(is_step(x) for x in pair):
+            raise DeadLetterError("bad ledger")
+    known = ("hop", "key", "d", *LEDGER_TEXTS, *LEDGER_COUNTS, *LEDGER_LISTS)
+    return {member: body[member] for member in known if member in body}
 
 
 def read_define(file: File, start: int, body: dict[str, Any], defines: dict[str, Entry]) -> None:

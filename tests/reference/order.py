@@ -39,6 +39,11 @@ class Contribution:
         return any(self.metric in line.summaries for line in self.lines)
 
     @cached_property
+    def binned(self) -> list[tuple[tuple[float, ...], tuple[int, ...]] | None]:
+        """The edges and counts of each of its non-empty summaries."""
+        return [line.bins[self.metric] for line in self.lines if self.metric in line.summaries]
+
+    @cached_property
     def observed(self) -> list[tuple[float, float]]:
         """Its finite observations (x, weight) in file order."""
         return [pair for line in self.lines for pair in line.observed(self.metric)]

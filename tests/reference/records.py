@@ -37,7 +37,8 @@ class Sample:
 class Measured:
     """One metrics record, or what stands for one: with a step, or a stream line (None).
 
-    `values`: each metric that yields anything, with its observations or its one summary (then it is in `summaries`);
+    `values`: each metric that yields anything, with its observations or its one summary (then it is in `summaries`, and
+    `bins` has its edges and counts, or None);
     `defined`: what the file's latest `define` said of those that have one; `reduce`: what a span or an event asks for
     where no define does. `time` is t on the file server's clock, filled in once all clock records are known. `adopted`:
     a barrier gave it its step; `on_purpose`: none may.
@@ -48,6 +49,7 @@ class Measured:
     place: int
     values: dict[str, list[Moments]] = field(default_factory=dict)
     summaries: frozenset[str] = frozenset()
+    bins: dict[str, tuple[tuple[float, ...], tuple[int, ...]] | None] = field(default_factory=dict)
     defined: dict[str, Entry] = field(default_factory=dict)
     reduce: tuple[str, ...] | None = None
     tag: str | None = None
@@ -61,6 +63,17 @@ class Measured:
         if metric in self.summaries:
             return []
         return [(moments.first, moments.w) for moments in self.values[metric] if moments.first is not None]
+
+
+@dataclass
+class Entered:
+    """A `ledger` record: its time, its step, the byte where its line begins, its segment, and its members."""
+
+    t: float
+    step: int | None
+    at: int
+    segment: int
+    members: dict[str, Any]
 
 
 @dataclass
@@ -81,8 +94,9 @@ class Segment:
 class Writer:
     """One file with a usable `open`. `t` is 0 where the `open` has none; `times` are those of all its lines, the
     `open` first; `closed` is the time of its first `close` that is not a roll; `gaps` are (n, from, to) and `lost` are
-    (n, t) of those without from and to; `runs` are (t, members) of its `run` records; `clocks` are (t, offset, err),
-    `unproven` those with `client_time`. `root` and `submission` are filled in once all files are known.
+    (n, t) of those without from and to; `runs` are (t, members) of its `run` records; `ledger` are its `ledger`
+    records; `clocks` are (t, offset, err), `unproven` those with `client_time`. `root` and `submission` are filled in
+    once all files are known.
     """
 
     file: str
@@ -102,6 +116,7 @@ class Writer:
     gaps: list[tuple[int, int, int]] = field(default_factory=list)
     lost: list[tuple[int, float]] = field(default_factory=list)
     runs: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    ledger: list[Entered] = field(default_factory=list)
     failed: bool = False
     clocks: list[tuple[float, float, float]] = field(default_factory=list)
     unproven: list[tuple[float, float, float]] = field(default_factory=list)

@@ -74,6 +74,10 @@ NUMBERS = (
 )
 NOT_NEGATIVE = ("1", "0", "0.5", "2", "512", "1e-3", "0.1", "1e16", "-0.0", "3")
 UNUSUAL_VALUES = (
+    '{"n":3,"sum":1,"edges":[0,0.5,2],"counts":[1,2]}',
+    '{"n":2,"min":-0.0,"edges":[0,0.5,2],"counts":[2,0]}',
+    '{"n":5,"edges":[-3,-3,1e16],"counts":[4,1]}',
+    '{"n":2,"sum":3,"edges":[0,1],"counts":[1]}',
     "null",
     "true",
     "false",

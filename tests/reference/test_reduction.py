@@ -376,7 +376,7 @@ def test_a_smaller_submission_after_a_restarted_one() -> None:
     old = [file(log(1, loss=10**rank), rank=rank, id=f"o{rank}", world=3, attempt=2) for rank in range(3)]
     new = file(log(1, loss=5), id="n", t=T0 + 61, world=1)
     assert row(*old, new, reductions=total).values == {"trainer/loss": 5.0}
-    assert coverage(*old, new) == Coverage(ranks=("0.0",), expected=1, attempts=(0,))
+    assert coverage(*old, new) == Coverage(ranks=("0.0",), expected=1, attempts=(0,), lineage=(1, 0, 0))
 
 
 def test_a_later_job_supersedes_all_replicas_of_an_earlier_one() -> None:

@@ -79,6 +79,7 @@ def reduced(
                     result.sketched |= exact_of({key: metrics[metric]}, reduction)
         except ArithmeticError:
             result.underivable.add(key)
+    by_number = several_replicas(counting)
     for metric in sorted(metrics):
         first = asked_for(metrics[metric], experiment.overrides, experiment.settings)[0]
         if first != "hist" and owning[keys.of(metric)] == (metric, first):
@@ -89,7 +90,7 @@ def reduced(
                 keys.of(metric),
                 first,
                 making,
-                by_number=several_replicas(counting),
+                by_number=by_number,
                 alone=alone and is_of_one_rank(metrics[metric]),
             )
     return result

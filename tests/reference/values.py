@@ -87,6 +87,20 @@ def summary(value: dict[str, Any]) -> list[Moments]:
     ]
 
 
+def bins(value: Any) -> tuple[tuple[float, ...], tuple[int, ...]] | None:
+    """The edges and counts of a summary that has some that can be used."""
+    if not isinstance(value, dict) or "v" in value:
+        return None
+    edges, counts = value.get("edges"), value.get("counts")
+    if not isinstance(edges, list) or not isinstance(counts, list) or len(counts) < 1 or len(edges) != len(counts) + 1:
+        return None
+    if not all(is_finite(edge) for edge in edges) or not all(is_integer(count, least=0) for count in counts):
+        return None
+    if sorted(edges) != edges or sum(counts) != value["n"]:
+        return None
+    return tuple(float(edge) + 0.0 for edge in edges), tuple(counts)
+
+
 def is_integer(value: Any, least: int | None = None) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
 

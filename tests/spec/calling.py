@@ -33,6 +33,10 @@ KNOWN: dict[str, tuple[str, ...]] = {
         *("kind", "t", "config", "summary", "name", "notes", "group", "project", "entity", "job_type", "tags"),
         *("dropped", "exit_code"),
     ),
+    "ledger": (
+        *("kind", "t", "step", "hop", "key", "n", "by", "d", "precision", "version", "reward", "advantage", "mask"),
+        *("response", "part", "try", "passes", "why", "fingerprint"),
+    ),
 }
 PASSED_OVER = ("beat", "clock")
 
@@ -84,7 +88,16 @@ def _span(logger: Logger, call: Record) -> None:
             raise
 
 
+def _ledger(logger: Logger, call: Record) -> None:
+    members = {name: given(value) for name, value in call.items() if name not in ("hop", "key")}
+    members |= {name: tuple(members[name]) for name in ("version", "part") if name in members}
+    logger.ledger_share = 1.0
+    logger.ledger(given(call["hop"]), given(call["key"]), **members)
+
+
 _CALLS: dict[str, Any] = {
+    "ledger": _ledger,
+    "weights": lambda logger, call: logger.weights(**call),
     "log": _log,
     "span": _span,
     "define": lambda logger, call: logger.define(call["m"]),

@@ -91,12 +91,16 @@ def _record(record: Said, batch: Batch, t: float, segment: int) -> Said:
         said["m"] = {name: _entry(asks, asks.reduce or None) for name, asks in read_define(record, 0.0, None).m.items()}
     if kind == "run":
         said |= _run(read_run(record, 0.0, None)._asdict())
+    for entry in batch.ledger:
+        said |= _ledger(entry.record._asdict() | {"try": entry.record.retry, "d": entry.record.digests})
+        said |= {"part": [entry.record.part, entry.record.parts]} if entry.record.parts > 1 else {}
+        assert entry.segment == segment
     return said
 
 
 def _observed(found: Observations) -> Said:
     if found.summary is not None:
-        return _summary(found.summary)
+        return _summary(found.summary, found.bins)
     return _values(list(found.xs), [1.0] * len(found.xs) if found.ws is None else list(found.ws), found.nonfinite)
 
 
@@ -170,6 +174,11 @@ class _Reading:
             said["m"] = {name: _entry(entry, entry.reduce) for name, entry in entries.items()}
         if kind == "run":
             said |= _run(writer.runs[-1][1])
+        if kind == "ledger":
+            entered = writer.ledger[-1]
+            said |= _ledger({"step": entered.step, "passes": 1} | entered.members)
+            if entered.members.get("part", [0, 1])[1] > 1:
+                said["part"] = entered.members["part"]
         return {"record": said}
 
 
@@ -187,15 +196,16 @@ def _measured(kind: str, line: Measured) -> Said:
             "pri": decimal(line.sample.pri),
             "score": None if score is None else decimal(score),
         }
-    m = {name: _partials(found, name in line.summaries) for name, found in line.values.items()}
+    m = {
+        name: _summary(found[0], line.bins[name]) if name in line.summaries else _partials(found)
+        for name, found in line.values.items()
+    }
     if line.tag is not None:
         said["tag"] = line.tag
     return said | ({"m": m} if kind == "metrics" else {"stands_for": {"t": decimal(line.t), "m": m}})
 
 
-def _partials(found: list[ReferenceMoments], is_summary: bool) -> Said:
-    if is_summary:
-        return _summary(found[0])
+def _partials(found: list[ReferenceMoments]) -> Said:
     finite = [(one.first, one.w) for one in found if one.first is not None]
     return _values([x for x, _ in finite], [w for _, w in finite], sum(one.nonfinite for one in found))
 
@@ -217,9 +227,24 @@ def _run(members: Said) -> Said:
     return {name: value for name, value in found.items() if name != "dropped" or value}
 
 
-def _summary(partial: Moments | ReferenceMoments) -> Said:
+LEDGER = ("step", "hop", "key", "n", "by", "precision", "version", "mask", "response", "try", "passes", "why")
+
+
+def _ledger(members: Said) -> Said:
+    """The members of a `ledger` record that say something."""
+    found = {name: members[name] for name in (*LEDGER, "fingerprint") if members.get(name) not in (None, "", (), [])}
+    found = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    if members.get("d"):
+        found["d"] = {name: list(pair) for name, pair in members["d"].items()}
+    numbers = {name: [decimal(x) for x in members[name]] for name in ("reward", "advantage") if members.get(name)}
+    return {name: value for name, value in found.items() if (name, value) not in (("try", 0), ("passes", 1))} | numbers
+
+
+def _summary(partial: Moments | ReferenceMoments, bins: tuple[tuple[float, ...], tuple[int, ...]] | None) -> Said:
     told = {name: getattr(partial, name) for name in FIGURES}
-    return {"n": partial.n} | {name: None if figure is None else decimal(figure) for name, figure in told.items()}
+    said: Said = {"n": partial.n}
+    said |= {name: None if figure is None else decimal(figure) for name, figure in told.items()}
+    return said if bins is None else said | {"edges": [decimal(edge) for edge in bins[0]], "counts": list(bins[1])}
 
 
 def _entry(entry: Definition | Entry, reduce: tuple[str, ...] | None) -> Said:

@@ -91,6 +91,7 @@ def form(row: AnyRow) -> Said:
             "underivable": list(coverage.underivable),
             **({"short": short} if short else {}),
             **({"lives": coverage.lives} if coverage.lives > 1 else {}),
+            **({"lineage": list(coverage.lineage)} if coverage.lineage else {}),
         },
     }
     hists = {

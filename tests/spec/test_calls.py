@@ -18,7 +18,7 @@ from tests.writer.reading import lines, logger_at
 SCRIPTS = call_scripts()
 ABILITIES = {
     *("arrays", "summaries", "any value", "64-bit integers", "NUL characters", "half surrogates", "labels", "parent"),
-    *("errors of spans", "nested attributes", "samples", "cut"),
+    *("errors of spans", "nested attributes", "samples", "cut", "ledger"),
 }
 
 

@@ -40,7 +40,7 @@ def test_the_vectors_cover_the_page() -> None:
     assert reasons == {
         *("line too long", "not JSON", "not an object", "no open record", "second open record"),
         *("unsupported format version", "bad open record", "bad step", "bad metrics", "bad define", "bad gap"),
-        *("bad span", "bad event", "bad sample", "bad clock", "bad run"),
+        *("bad span", "bad event", "bad sample", "bad clock", "bad run", "bad ledger"),
     }
     assert values == {"bad value", "bad define"}
     assert {line["ignored"] for line in said if "ignored" in line} == {"blank", "unknown kind"}

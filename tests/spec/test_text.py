@@ -15,6 +15,7 @@ from rlship import buffer, definitions, encode, endings, filesystem, identity, q
 from rlship import records as record_lines
 from rlship import values as written_values
 from rlship.flusher import Timing
+from rlship.ledgers import entry
 from rlship_formats import reading, records, values
 from rlship_formats.reading import KNOWN_KINDS
 from rlship_formats.values import REDUCTIONS
@@ -133,7 +134,8 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "100 characters": (values.MAX_CUSTOM_NAME,),
     "1000 characters": (encode.MAX_NAME,),
     "500 characters": (spans.MAX_NAME,),
-    "200 characters": (identity.MAX_NAME,),
+    "200 characters": (identity.MAX_NAME, reading.MAX_KEY, entry.MAX_KEY),
+    "2,097,152 (2^21)": (entry.MAX_SAMPLES,),
     "8192 characters": (registry._MAX_LABELS,),
     "262,144": (written_values.MAX_ELEMENTS,),
     "65,536 bytes": (definitions._LINE_BYTES,),

@@ -117,6 +117,22 @@ def _run(call: Record) -> str:
     return "".join(objects) + (command("run", "members", *_attributes(members)) if members else "")
 
 
+def _as_json(call: Record) -> str:
+    """A command with the call as JSON, and once more in parts, for languages without a reader of JSON: the step, hop
+    and key, then names and values. Commas divide numbers, semicolons rows.
+    """
+    members = {name: value for name, value in call.items() if name != "call"}
+    parts = {name: value for name, value in members.items() if name not in ("step", "hop", "key")}
+    pairs = [part for name, value in parts.items() for part in (name, _flat(value))]
+    return command(call["call"], json.dumps(members), call.get("step"), call.get("hop"), call.get("key"), *pairs)
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, list):
+        return (";" if any(isinstance(item, list) for item in value) else ",").join(map(_flat, value))
+    return value if isinstance(value, str) else repr(value)
+
+
 def _attributes(found: Record) -> list[str]:
     return [part for name, value in given(found).items() for part in (name, _typed(value))]
 
@@ -135,6 +151,8 @@ _CALLS: dict[str, Callable[[Record], str]] = {
     "span": lambda call: command("span", call.get("step"), call["name"], 0.25, call.get("error")),
     "run": _run,
     "event": lambda call: command("event", call.get("step"), call["name"], *_attributes(call.get("attrs", {}))),
+    "ledger": _as_json,
+    "weights": _as_json,
     "sample": lambda call: command(
         "sample", call.get("step"), call["table"], call.get("score"), *_attributes(call["row"])
     ),

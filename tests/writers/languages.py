@@ -97,7 +97,10 @@ def _program(sources: Path, built: Path) -> list[str]:
 
 
 _C = frozenset(
-    ("arrays", "64-bit integers", "half surrogates", "parent", "errors of spans", "nested attributes", "samples", "cut")
+    (
+        *("arrays", "64-bit integers", "half surrogates", "parent", "errors of spans", "nested attributes", "samples"),
+        *("cut", "ledger"),
+    )
 )
 
 
@@ -110,7 +113,7 @@ def compiled_c(name: str, *compiler: str, forks: bool = True, settings: Mapping[
         run=_program,
         able=_C,
         forks=forks,
-        settings=settings or {},
+        settings={"RLSHIP_LEDGER_SHARE": "1", **(settings or {})},
     )
 
 
@@ -171,9 +174,10 @@ _JAVASCRIPT = Language(
     able=frozenset(
         (
             *("arrays", "summaries", "any value", "64-bit integers", "NUL characters", "half surrogates", "labels"),
-            *("parent", "errors of spans", "nested attributes", "samples", "cut"),
+            *("parent", "errors of spans", "nested attributes", "samples", "cut", "ledger"),
         )
     ),
+    settings={"RLSHIP_LEDGER_SHARE": "1"},
     threads=False,  # each has a file of its own: test_javascript.py
 )
 
@@ -196,14 +200,23 @@ LANGUAGES = (
     _shell("dash", "dash", lines=2_000),
     _shell("ash", "busybox", "ash", lines=2_000),
     _shell("bash", "bash", lines=2_000),
-    Language(name="rust", folder="rust", tools=("rustc",), build=_rustc, run=_program, able=_RUST_OR_GO),
+    Language(
+        name="rust",
+        folder="rust",
+        tools=("rustc",),
+        build=_rustc,
+        run=_program,
+        able=_RUST_OR_GO | {"ledger"},
+        settings={"RLSHIP_LEDGER_SHARE": "1"},
+    ),
     Language(
         name="go",
         folder="go",
         tools=("go",),
         build=_go,
         run=_program,
-        able=_RUST_OR_GO | {"any value"},
+        able=_RUST_OR_GO | {"any value", "ledger"},
+        settings={"RLSHIP_LEDGER_SHARE": "1"},
     ),
     _JAVASCRIPT,
 )

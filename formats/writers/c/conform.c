@@ -88,6 +88,92 @@ static rlship_attr *attributes(char **field, size_t from, size_t count, size_t *
     return found;
 }
 
+/* The integers of a list, and how many each row has; `;` divides rows. */
+static int64_t *integers(const char *list, int64_t *lengths) {
+    int64_t *found = (int64_t *)calloc(strlen(list) + 1, sizeof *found), row = 0;
+    size_t count = 0;
+    lengths[0] = 0;
+    while (*list) {
+        char *end;
+        if (*list == ';') {
+            lengths[++row] = 0;
+            list++;
+        } else if (*list == ',') {
+            list++;
+        } else {
+            found[count++] = strtoll(list, &end, 10);
+            lengths[row]++;
+            list = end;
+        }
+    }
+    return found;
+}
+
+/* Pairs of names and values from the fifth field on: the second has the call as JSON, for other languages. */
+static void enter(char **field, size_t count) {
+    static rlship_group nothing;
+    rlship_group group = nothing;
+    static int64_t lengths[64], version[64], part[64], response, unused[64];
+    static const char *names[64];
+    int64_t *own[8];
+    double *of[8];
+    size_t i, made = 0, numbered = 0, n = 0;
+    for (i = 5; i + 1 < count; i += 2) {
+        const char *name = field[i];
+        char *value = field[i + 1], *rest;
+        if (!strcmp(name, "tokens")) {
+            group.tokens64 = own[made++] = integers(value, lengths);
+        } else if (!strcmp(name, "mask")) {
+            unsigned char *mask = (unsigned char *)calloc(strlen(value) + 1, 1);
+            int64_t *found = integers(value, unused);
+            for (n = 0; n < strlen(value); n++) mask[n] = found[n] != 0;
+            free(found);
+            group.mask = mask;
+        } else if (!strcmp(name, "reward")) {
+            group.reward = of[numbered++] = numbers(value, &n);
+            group.n = (int64_t)n;
+        } else if (!strcmp(name, "advantage")) {
+            group.advantage = of[numbered++] = numbers(value, &n);
+        } else if (!strcmp(name, "sample")) {
+            for (n = 0, rest = strtok(value, ","); rest; rest = strtok(NULL, ",")) names[n++] = rest;
+            group.sample = names;
+        } else if (!strcmp(name, "version")) {
+            int64_t *found = integers(value, unused);
+            version[0] = found[0], version[1] = found[1];
+            free(found);
+            group.version = version;
+        } else if (!strcmp(name, "part")) {
+            int64_t *found = integers(value, unused);
+            part[0] = found[0], part[1] = found[1];
+            free(found);
+            group.part = part;
+        } else if (!strcmp(name, "response")) {
+            response = whole(value);
+            group.response = &response;
+        } else if (!strcmp(name, "retry")) {
+            group.retry = whole(value);
+        } else if (!strcmp(name, "passes")) {
+            group.passes = whole(value);
+        } else if (!strcmp(name, "n")) {
+            group.n = whole(value);
+        } else if (!strcmp(name, "why")) {
+            group.why = value;
+        } else if (!strcmp(name, "precision")) {
+            group.bf16 = 1;
+        }
+    }
+    if (group.tokens64) {
+        group.lengths = lengths;
+        for (group.n = 1, i = 5; i + 1 < count; i += 2)
+            if (!strcmp(field[i], "tokens"))
+                for (n = 0; field[i + 1][n]; n++) group.n += field[i + 1][n] == ';';
+    }
+    rlship_ledger(writer, whole(field[2]), field[3], field[4], &group);
+    while (made) free(own[--made]);
+    while (numbered) free(of[--numbered]);
+    free((void *)group.mask);
+}
+
 typedef struct {
     pthread_t thread;
     int64_t lines;
@@ -149,6 +235,10 @@ static int obey(char **field, size_t count) {
         rlship_attr *members = attributes(field, 2, count, &n);
         (*field[1] == 'c' ? rlship_config : *field[1] == 's' ? rlship_summary : rlship_run)(writer, members, n);
         free(members);
+    } else if (!strcmp(command, "ledger")) {
+        enter(field, count);
+    } else if (!strcmp(command, "weights")) {
+        rlship_weights(writer, whole(field[2]), whole(field[6]), count > 8 ? field[8] : NULL);
     } else if (!strcmp(command, "barrier")) {
         rlship_barrier(writer, whole(field[1]));
     } else if (!strcmp(command, "rollback")) {

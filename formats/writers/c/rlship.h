@@ -94,6 +94,29 @@ void rlship_event(rlship *w, int64_t step, const char *name, const rlship_attr *
 void rlship_sample(rlship *w, int64_t step, const char *table, const double *score, const rlship_attr *row,
                    size_t count);
 
+/* What a group of samples is at one hop. What is not set (0, NULL) is not recorded. Tokens and mask are those of all samples,
+ * one sample after the other, without padding. */
+typedef struct {
+    int64_t n;                 /* how many samples */
+    const char *const *sample; /* their names; NULL: they are known by their tokens */
+    const int64_t *lengths;    /* how many tokens each sample has */
+    const int32_t *tokens;
+    const int64_t *tokens64;   /* the same, where they do not fit in 32 bits */
+    const unsigned char *mask; /* for each token, whether it counts in the loss */
+    const double *reward, *advantage; /* one for each sample */
+    const int64_t *response;          /* how many tokens the model generated */
+    const int64_t *version;           /* two: the least and the greatest version of the weights that generated */
+    const int64_t *part;              /* two: these are the samples of part i of k */
+    int64_t retry, passes;            /* the number of the dispatch, from 0; how often the step trains on the group */
+    const char *why;                  /* why it was dropped */
+    int bf16;                         /* round numbers to bfloat16 */
+} rlship_group;
+/* `hop`: generated, rewarded, dropped, trained, or a name of your own. `key` names the group, another one each time that it
+ * is generated. Of all keys a share is kept (RLSHIP_LEDGER_SHARE, 1/8), the same in every process. */
+void rlship_ledger(rlship *w, int64_t step, const char *hop, const char *key, const rlship_group *group);
+/* Which weights a version has, on both sides of a weight sync; `fingerprint` may be NULL. */
+void rlship_weights(rlship *w, int64_t step, int64_t version, const char *fingerprint);
+
 /* What the run is: what was set, such as hyper-parameters, and results. A later call updates by name. */
 void rlship_config(rlship *w, const rlship_attr *values, size_t count);
 void rlship_summary(rlship *w, const rlship_attr *values, size_t count);
@@ -1049,6 +1072,247 @@ void rlship_sample(rlship *w, int64_t step, const char *table, const double *sco
     rlship__adds(&line, ",\"pri\":");
     rlship__double(&line, (double)(rlship__random() >> 11) * (1.0 / 9007199254740992.0));
     rlship__finish(w, &line, "row", row, count);
+    rlship__give(w, &line, step, 0);
+    errno = saved;
+}
+
+/* --- the ledger --- */
+
+static uint32_t rlship__crcs[256];
+static pthread_once_t rlship__crcs_once = PTHREAD_ONCE_INIT;
+
+static void rlship__make_crcs(void) {
+    uint32_t byte, bit, crc;
+    for (byte = 0; byte < 256; byte++) {
+        for (crc = byte, bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ UINT32_C(0xEDB88320) : crc >> 1;
+        rlship__crcs[byte] = crc;
+    }
+}
+
+/* CRC-32, going on from that of the bytes before. */
+static uint32_t rlship__crc(uint32_t before, const void *data, size_t size) {
+    const unsigned char *byte = (const unsigned char *)data;
+    uint32_t crc = ~before;
+    pthread_once(&rlship__crcs_once, rlship__make_crcs);
+    while (size--) crc = rlship__crcs[(crc ^ *byte++) & 255] ^ crc >> 8;
+    return ~crc;
+}
+
+static uint32_t rlship__crc_of(uint32_t before, uint64_t value, int bytes) {
+    unsigned char data[8];
+    int i;
+    for (i = 0; i < bytes; i++) data[i] = (unsigned char)(value >> 8 * i);
+    return rlship__crc(before, data, (size_t)bytes);
+}
+
+static uint64_t rlship__mix(uint64_t x) {
+    x += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+/* The share of the environment, written with a point whatever the locale; 1/8 for any other text. */
+static double rlship__share(void) {
+    const char *s = getenv("RLSHIP_LEDGER_SHARE");
+    double share = 0, digit = 1;
+    if (!s || !*s) return 0.125;
+    for (; *s >= '0' && *s <= '9'; s++) share = share * 10 + (*s - '0');
+    if (*s == '.')
+        for (s++; *s >= '0' && *s <= '9'; s++) share += (*s - '0') * (digit /= 10);
+    return *s || share > 1 ? 0.125 : share;
+}
+
+static uint32_t rlship__crc_of_integers(const rlship_group *group, int64_t at, int64_t count) {
+    uint32_t crc = 0;
+    int64_t i;
+    int bytes = 4;
+    for (i = at; !group->tokens && i < at + count; i++)
+        if (group->tokens64[i] < INT32_MIN || group->tokens64[i] > INT32_MAX) bytes = 8;
+    for (i = at; i < at + count; i++)
+        crc = rlship__crc_of(crc, (uint64_t)(group->tokens ? (int64_t)group->tokens[i] : group->tokens64[i]), bytes);
+    return crc;
+}
+
+/* A number rounded to float32, or to bfloat16: one NaN, and no negative zero. */
+static uint32_t rlship__crc_of_number(double x, int bf16) {
+    float single = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    if (!rlship__finite(x) && rlship__bits(x) << 12)
+        bits = UINT32_C(0x7FC00000);
+    else if (bf16)
+        bits += 0x7FFF + (bits >> 16 & 1);
+    if (bf16) return rlship__crc_of(0, bits >> 16 == 0x8000 ? 0 : bits >> 16, 2);
+    return rlship__crc_of(0, bits << 1 ? bits : 0, 4);
+}
+
+static void rlship__digest(rlship__text *line, const char *name, const uint32_t *ids, const uint32_t *values, int64_t n) {
+    uint64_t low = 0, high = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        uint64_t h = rlship__mix((uint64_t)ids[i] << 32 | rlship__crc(values[i], name, strlen(name)));
+        low += h & UINT32_MAX;
+        high += h >> 32;
+    }
+    if (line->data[line->size - 1] != '{') rlship__adds(line, ",");
+    rlship__addf(line, "\"%s\":[%" PRIu64 ",%" PRIu64 "]", name, low, high);
+}
+
+/* The sum of (a - mean) * b, or of a; what additions lose is held in a second sum. */
+static double rlship__sum(const double *a, const double *b, double mean, int64_t n) {
+    volatile double total = 0, lost = 0, next;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        double x = b ? (a[i] - mean) * b[i] : a[i];
+        next = total + x;
+        if ((total < 0 ? -total : total) >= (x < 0 ? -x : x))
+            lost = lost + ((total - next) + x);
+        else
+            lost = lost + ((x - next) + total);
+        total = next;
+    }
+    return total + lost;
+}
+
+static void rlship__sums(rlship__text *line, const rlship_group *group) {
+    const double *r = group->reward, *a = group->advantage;
+    int64_t n = group->n;
+    int finite = r && rlship__finite(rlship__sum(r, r, 0, n));
+    if (finite) {
+        rlship__adds(line, ",\"reward\":[");
+        rlship__double(line, rlship__sum(r, NULL, 0, n));
+        rlship__adds(line, ",");
+        rlship__double(line, rlship__sum(r, r, 0, n));
+        rlship__adds(line, "]");
+    }
+    if (a && rlship__finite(rlship__sum(a, a, 0, n))) {
+        rlship__adds(line, ",\"advantage\":[");
+        rlship__double(line, rlship__sum(a, NULL, 0, n));
+        rlship__adds(line, ",");
+        rlship__double(line, rlship__sum(a, a, 0, n));
+        if (finite && n) {
+            rlship__adds(line, ",");
+            rlship__double(line, rlship__sum(r, a, rlship__sum(r, NULL, 0, n) / (double)n, n));
+        }
+        rlship__adds(line, "]");
+    }
+    if (group->mask) {
+        int64_t i, j, at = 0, counted = 0, empty = 0;
+        for (i = 0; i < n; at += group->lengths[i++]) {
+            int64_t own = 0;
+            for (j = at; j < at + group->lengths[i]; j++) own += group->mask[j] != 0;
+            counted += own;
+            empty += !own;
+        }
+        rlship__addf(line, ",\"mask\":[%" PRId64 ",%" PRId64 ",%" PRId64 "]", counted, at, empty);
+    }
+}
+
+/* The digests; `ids` and `values` have room for each sample. */
+static void rlship__digests(rlship__text *line, const rlship_group *group, uint32_t *ids, uint32_t *values) {
+    int tokens = group->tokens || group->tokens64;
+    int64_t i, j, at, n = group->n;
+    if (group->sample || tokens) rlship__addf(line, ",\"by\":\"%s\"", group->sample ? "sample" : "tokens");
+    rlship__adds(line, ",\"d\":{");
+    for (at = i = 0; i < n; i++) {
+        ids[i] = group->sample ? rlship__crc(0, group->sample[i], strlen(group->sample[i])) : 0;
+        if (!tokens) continue;
+        values[i] = rlship__crc_of_integers(group, at, group->lengths[i]);
+        at += group->lengths[i];
+        if (!group->sample) ids[i] = values[i];
+    }
+    if (group->sample) rlship__digest(line, "sample", ids, ids, n);
+    if (tokens) rlship__digest(line, "tokens", ids, values, n);
+    if (group->mask) {
+        for (at = i = 0; i < n; at += group->lengths[i++])
+            for (values[i] = 0, j = at; j < at + group->lengths[i]; j++)
+                values[i] = rlship__crc_of(values[i], group->mask[j] != 0, 1);
+        rlship__digest(line, "mask", ids, values, n);
+    }
+    for (i = 0; group->reward && i < n; i++) values[i] = rlship__crc_of_number(group->reward[i], group->bf16);
+    if (group->reward) rlship__digest(line, "reward", ids, values, n);
+    for (i = 0; group->advantage && i < n; i++) values[i] = rlship__crc_of_number(group->advantage[i], group->bf16);
+    if (group->advantage) rlship__digest(line, "advantage", ids, values, n);
+    rlship__adds(line, group->bf16 ? "},\"precision\":\"bf16\"" : "}");
+}
+
+static void rlship__entry_head(rlship__text *line, int64_t step, const char *hop, const char *key, int64_t n) {
+    rlship__head(line, step, "ledger", rlship__now());
+    rlship__adds(line, ",\"hop\":");
+    rlship__string(line, hop, RLSHIP__LINE, NULL);
+    rlship__adds(line, ",\"key\":");
+    rlship__string(line, key, RLSHIP__LINE, NULL);
+    rlship__addf(line, ",\"n\":%" PRId64, n);
+}
+
+static const char *rlship__wrong_group(const char *key, const rlship_group *group) {
+    size_t characters = 0;
+    const char *s;
+    int64_t i;
+    for (s = key ? key : ""; *s; s++) characters += (*s & 0xC0) != 0x80;
+    if (!characters || characters > 200) return "a key has 1 to 200 characters";
+    if (group->n < 0 || group->n > 1 << 21) return "a group has 0 to 2097152 samples";
+    if ((group->tokens || group->tokens64 || group->mask) && !group->lengths && group->n) return "lengths are needed";
+    for (i = 0; group->lengths && i < group->n; i++)
+        if (group->lengths[i] < 0) return "a length is less than 0";
+    if (group->version && (group->version[0] < 0 || group->version[1] < group->version[0])) return "a version is not in order";
+    if (group->part && (group->part[0] < 0 || group->part[1] <= group->part[0])) return "a part is not i of k with i < k";
+    if ((group->response && *group->response < 0) || group->retry < 0 || group->passes < 0) return "a count is less than 0";
+    return NULL;
+}
+
+void rlship_ledger(rlship *w, int64_t step, const char *hop, const char *key, const rlship_group *group) {
+    rlship__text line = {NULL, 0, 0, 0};
+    const char *wrong;
+    uint32_t *room;
+    int saved = errno;
+    if (!w || !rlship__step(w, "ledger", step, 0) || !rlship__named(w, "ledger", hop)) return;
+    wrong = rlship__wrong_group(key, group);
+    if (wrong) {
+        rlship__refuse(w, RLSHIP__BAD_NAME, "ledger", "%s; it is left out", wrong);
+        return;
+    }
+    if ((double)(rlship__mix(rlship__crc(0, key, strlen(key))) >> 11) >= rlship__share() * 9007199254740992.0) return;
+    rlship__entry_head(&line, step, hop, key, group->n);
+    room = (uint32_t *)malloc(((size_t)group->n * 2 + 1) * sizeof *room);
+    line.broken |= !room;
+    if (room && (group->sample || group->tokens || group->tokens64 || group->mask || group->reward || group->advantage))
+        rlship__digests(&line, group, room, room + group->n);
+    free(room);
+    rlship__sums(&line, group);
+    if (group->version)
+        rlship__addf(&line, ",\"version\":[%" PRId64 ",%" PRId64 "]", group->version[0], group->version[1]);
+    if (group->response) rlship__addf(&line, ",\"response\":%" PRId64, *group->response);
+    if (group->part) rlship__addf(&line, ",\"part\":[%" PRId64 ",%" PRId64 "]", group->part[0], group->part[1]);
+    if (group->retry) rlship__addf(&line, ",\"try\":%" PRId64, group->retry);
+    if (group->passes) rlship__addf(&line, ",\"passes\":%" PRId64, group->passes);
+    if (group->why) {
+        rlship__adds(&line, ",\"why\":");
+        rlship__string(&line, group->why, 800, NULL);
+    }
+    rlship__adds(&line, "}\n");
+    rlship__give(w, &line, step, 0);
+    errno = saved;
+}
+
+void rlship_weights(rlship *w, int64_t step, int64_t version, const char *fingerprint) {
+    rlship__text line = {NULL, 0, 0, 0};
+    char key[24];
+    int saved = errno;
+    if (!w || !rlship__step(w, "weights", step, 0)) return;
+    if (version < 0 || version > RLSHIP__LAST_STEP) {
+        rlship__refuse(w, RLSHIP__BAD_NAME, "weights", "version %" PRId64 " is not in 0..2^53-1; it is left out", version);
+        return;
+    }
+    snprintf(key, sizeof key, "%" PRId64, version);
+    rlship__entry_head(&line, step, "weights", key, 0);
+    rlship__addf(&line, ",\"version\":[%" PRId64 ",%" PRId64 "]", version, version);
+    if (fingerprint && *fingerprint) {
+        rlship__adds(&line, ",\"fingerprint\":");
+        rlship__string(&line, fingerprint, 200, NULL);
+    }
+    rlship__adds(&line, "}\n");
     rlship__give(w, &line, step, 0);
     errno = saved;
 }

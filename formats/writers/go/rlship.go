@@ -20,9 +20,11 @@ package rlship
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -135,6 +137,7 @@ func Labels(labels map[string]string) Option { return func(o *options) { o.label
 type Writer struct {
 	id       string
 	mu       sync.Mutex
+	share    float64 // of the ledger's keys
 	buffer   buffer
 	defines  []definition
 	noted    []notedLine
@@ -176,6 +179,7 @@ func Open(dir, actor string, opts ...Option) *Writer {
 	for _, option := range opts {
 		option(&given)
 	}
+	w.share = ledgerShare(w.tell)
 	who := detect(actor, &given, w.tell)
 	file := &lineFile{w: w, folder: filepath.Join(dir, "rlship"), who: who, id: w.id, began: time.Now()}
 	file.lookAt = time.Now().Add(lookEvery)
@@ -581,6 +585,361 @@ func lane() string {
 		return "main"
 	}
 	return string(text)
+}
+
+// --- The ledger ---
+
+const (
+	mostSamples = 1 << 21 // of a group: up to here the sums of a digest are exact
+	longestKey  = 200     // characters
+	mostFields  = 32
+)
+
+// Group is what a group of samples is at one hop. What is not set is not recorded.
+type Group struct {
+	N         int       // how many samples; 0: as many as the slices below have
+	Tokens    [][]int32 // of each sample, without padding
+	Tokens64  [][]int64 // the same, where tokens do not fit in 32 bits
+	Mask      [][]byte  // for each token, whether it counts in the loss
+	Reward    []float64 // one for each sample
+	Advantage []float64 // one for each sample
+	Sample    []string  // names of the samples; nil: they are known by their tokens
+	Fields    map[string][][]float64
+	Response  *int64  // tokens that the model generated
+	Version   []int64 // of the weights: the least and the greatest count
+	Part      []int64 // i and k: these are the samples of part i of k
+	Retry     int64   // the number of the dispatch, from 0
+	Passes    int64   // how often the step trains on the group; 0 is 1
+	Why       string  // why the group was dropped
+	BF16      bool    // round numbers to bfloat16
+}
+
+// Ledger records what a group of samples is at one hop of its way: generated, rewarded, dropped, trained, or a name of your
+// own. The key is the group's, unique for each time that it is generated. Of all keys a share is kept (RLSHIP_LEDGER_SHARE,
+// 1/8), the same in every process.
+func (w *Writer) Ledger(step int64, hop, key string, group Group) {
+	if !w.takes("ledger", step) || !keepsKey(key, w.share) {
+		return
+	}
+	members, err := group.members()
+	if err == nil {
+		err = usableName(hop)
+	}
+	if err == nil && (key == "" || utf8.RuneCountInString(key) > longestKey) {
+		err = fmt.Errorf("a key has %d characters, 1 to %d are allowed", utf8.RuneCountInString(key), longestKey)
+	}
+	if err != nil {
+		w.refuse("ledger", err.Error())
+		return
+	}
+	w.enter(step, hop, key, members)
+}
+
+// Weights records which weights a version has, on both sides of a weight sync; fingerprint "" says nothing of them.
+func (w *Writer) Weights(step int64, version int64, fingerprint string) {
+	if !w.takes("weights", step) {
+		return
+	}
+	if version < 0 || version >= stepsEnd {
+		w.refuse("weights", fmt.Sprintf("version %d is not in 0..2^53", version))
+		return
+	}
+	members := fmt.Appendf(nil, `,"n":0,"version":[%d,%d]`, version, version)
+	if fingerprint != "" {
+		members = appendString(append(members, `,"fingerprint":`...), firstChars(fingerprint, longestKey))
+	}
+	w.enter(step, "weights", strconv.FormatInt(version, 10), members)
+}
+
+func (w *Writer) enter(step int64, hop, key string, members []byte) {
+	line := appendString(append(head("ledger", time.Now(), step), `,"hop":`...), hop)
+	line = append(appendString(append(line, `,"key":`...), key), members...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.add(append(line, "}\n"...), step, 0)
+}
+
+// members are those of the record behind its key.
+func (g *Group) members() ([]byte, error) {
+	n, err := g.count()
+	if err != nil {
+		return nil, err
+	}
+	line := fmt.Appendf(nil, `,"n":%d`, n)
+	digests, by := g.digests(n)
+	if digests != nil {
+		if by != "" {
+			line = fmt.Appendf(line, `,"by":"%s"`, by)
+		}
+		line = append(append(append(line, `,"d":{`...), bytes.Join(digests, []byte(","))...), '}')
+		if g.BF16 {
+			line = append(line, `,"precision":"bf16"`...)
+		}
+	}
+	line = g.sums(line)
+	for name, values := range map[string][]int64{"version": g.Version, "part": g.Part} {
+		if values == nil {
+			continue
+		}
+		low, high := slices.Min(values), slices.Max(values)
+		if low < 0 || high >= stepsEnd || (name == "part" && (len(values) != 2 || values[0] >= values[1])) {
+			return nil, fmt.Errorf("%s %v cannot be used", name, values)
+		}
+		line = fmt.Appendf(line, `,"%s":[%d,%d]`, name, low, high)
+	}
+	for name, value := range map[string]*int64{"response": g.Response, "try": &g.Retry, "passes": &g.Passes} {
+		if value == nil || (*value == 0 && name != "response") {
+			continue
+		}
+		if *value < 0 || *value >= stepsEnd {
+			return nil, fmt.Errorf("%s %d is not in 0..2^53", name, *value)
+		}
+		line = fmt.Appendf(line, `,"%s":%d`, name, *value)
+	}
+	if g.Why != "" {
+		line = appendString(append(line, `,"why":`...), firstChars(g.Why, longestKey))
+	}
+	return line, nil
+}
+
+// count is how many samples there are; every slice has to agree.
+func (g *Group) count() (int, error) {
+	lengths := map[string]int{}
+	for name, rows := range g.Fields {
+		lengths[name] = len(rows)
+	}
+	for name, length := range map[string]int{
+		"Tokens": len(g.Tokens), "Tokens64": len(g.Tokens64), "Mask": len(g.Mask), "Reward": len(g.Reward),
+		"Advantage": len(g.Advantage), "Sample": len(g.Sample),
+	} {
+		if length > 0 {
+			lengths[name] = length
+		}
+	}
+	n := g.N
+	for _, length := range lengths {
+		n = max(n, length)
+	}
+	for name, length := range lengths {
+		if length != n {
+			return 0, fmt.Errorf("%s has values of %d samples, and the group has %d", name, length, n)
+		}
+	}
+	if n < 0 || n > mostSamples || len(lengths) > mostFields {
+		return 0, fmt.Errorf("%d samples and %d fields: 0 to %d and at most %d are allowed", n, len(lengths), mostSamples, mostFields)
+	}
+	return n, nil
+}
+
+// digests are the members of d, and what the samples are known by.
+func (g *Group) digests(n int) (members [][]byte, by string) {
+	ids := make([]uint32, n)
+	add := func(name string, crcs []uint32) {
+		low, high := digest(name, ids, crcs)
+		members = append(members, fmt.Appendf(appendString(nil, name), ":[%d,%d]", low, high))
+	}
+	var tokens []uint32
+	for _, row := range g.Tokens {
+		tokens = append(tokens, crcOf32(row))
+	}
+	for _, row := range g.Tokens64 {
+		tokens = append(tokens, crcOf64(row))
+	}
+	if tokens != nil {
+		by = "tokens"
+		copy(ids, tokens)
+	}
+	if g.Sample != nil {
+		by = "sample"
+		for i, name := range g.Sample {
+			ids[i] = crc32.ChecksumIEEE([]byte(strings.ToValidUTF8(name, "\ufffd")))
+		}
+		add("sample", ids)
+	}
+	if tokens != nil {
+		add("tokens", tokens)
+	}
+	if g.Mask != nil {
+		crcs := make([]uint32, 0, n)
+		for _, row := range g.Mask {
+			crcs = append(crcs, crcOfMask(row))
+		}
+		add("mask", crcs)
+	}
+	for name, values := range map[string][]float64{"reward": g.Reward, "advantage": g.Advantage} {
+		if values != nil {
+			crcs := make([]uint32, 0, n)
+			for _, x := range values {
+				crcs = append(crcs, crcOfNumbers([]float64{x}, g.BF16))
+			}
+			add(name, crcs)
+		}
+	}
+	for name, rows := range g.Fields {
+		crcs := make([]uint32, 0, n)
+		for _, row := range rows {
+			crcs = append(crcs, crcOfNumbers(row, g.BF16))
+		}
+		add(name, crcs)
+	}
+	return members, by
+}
+
+// sums are the members that hold sums: of rewards, of advantages, of the mask.
+func (g *Group) sums(line []byte) []byte {
+	product := func(a, b []float64, mean float64) float64 {
+		each := make([]float64, len(a))
+		for i := range a {
+			each[i] = (a[i] - mean) * b[i]
+		}
+		return sum(each)
+	}
+	rewards := g.Reward != nil && isFinite(g.Reward)
+	if rewards {
+		line = appendFloat(append(line, `,"reward":[`...), sum(g.Reward))
+		line = append(appendFloat(append(line, ','), product(g.Reward, g.Reward, 0)), ']')
+	}
+	if g.Advantage != nil && isFinite(g.Advantage) {
+		line = appendFloat(append(line, `,"advantage":[`...), sum(g.Advantage))
+		line = appendFloat(append(line, ','), product(g.Advantage, g.Advantage, 0))
+		if rewards {
+			mean := sum(g.Reward) / float64(len(g.Reward))
+			line = appendFloat(append(line, ','), product(g.Reward, g.Advantage, mean))
+		}
+		line = append(line, ']')
+	}
+	if g.Mask != nil {
+		var counted, tokens, empty int
+		for i, row := range g.Mask {
+			own := len(row) - bytes.Count(row, []byte{0})
+			counted += own
+			if own == 0 {
+				empty++
+			}
+			switch {
+			case g.Tokens != nil:
+				tokens += len(g.Tokens[i])
+			case g.Tokens64 != nil:
+				tokens += len(g.Tokens64[i])
+			default:
+				tokens += len(row)
+			}
+		}
+		line = fmt.Appendf(line, `,"mask":[%d,%d,%d]`, counted, tokens, empty)
+	}
+	return line
+}
+
+func isFinite(values []float64) bool {
+	return !slices.ContainsFunc(values, func(x float64) bool { return math.IsNaN(x*x) || math.IsInf(x*x, 0) })
+}
+
+// sum holds what additions lose in a second sum.
+func sum(values []float64) float64 {
+	var total, lost float64
+	for _, x := range values {
+		next := total + x
+		if math.Abs(total) >= math.Abs(x) {
+			lost += (total - next) + x
+		} else {
+			lost += (x - next) + total
+		}
+		total = next
+	}
+	return total + lost
+}
+
+func mix64(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// keepsKey says whether a share of all keys has this one. Every process decides alike.
+func keepsKey(key string, share float64) bool {
+	return float64(mix64(uint64(crc32.ChecksumIEEE([]byte(key))))>>11) < share*(1<<53)
+}
+
+// digest is that of a field over samples, given the CRCs of their ids and of their canonical values.
+func digest(name string, ids, values []uint32) (low, high uint64) {
+	for i, id := range ids {
+		h := mix64(uint64(id)<<32 | uint64(crc32.Update(values[i], crc32.IEEETable, []byte(name))))
+		low += h & math.MaxUint32
+		high += h >> 32
+	}
+	return low, high
+}
+
+func crcOf32(row []int32) uint32 {
+	data := make([]byte, 0, 4*len(row))
+	for _, x := range row {
+		data = binary.LittleEndian.AppendUint32(data, uint32(x))
+	}
+	return crc32.ChecksumIEEE(data)
+}
+
+func crcOf64(row []int64) uint32 {
+	small := !slices.ContainsFunc(row, func(x int64) bool { return x != int64(int32(x)) })
+	data := make([]byte, 0, 8*len(row))
+	for _, x := range row {
+		if small {
+			data = binary.LittleEndian.AppendUint32(data, uint32(x))
+		} else {
+			data = binary.LittleEndian.AppendUint64(data, uint64(x))
+		}
+	}
+	return crc32.ChecksumIEEE(data)
+}
+
+func crcOfMask(row []byte) uint32 {
+	data := make([]byte, len(row))
+	for i, x := range row {
+		if x != 0 {
+			data[i] = 1
+		}
+	}
+	return crc32.ChecksumIEEE(data)
+}
+
+// crcOfNumbers rounds to float32, or to bfloat16: one NaN, and no negative zero.
+func crcOfNumbers(row []float64, bf16 bool) uint32 {
+	data := make([]byte, 0, 4*len(row))
+	for _, x := range row {
+		bits := math.Float32bits(float32(x))
+		if math.IsNaN(x) {
+			bits = 0x7fc00000
+		} else if bf16 {
+			bits += 0x7fff + bits>>16&1
+		}
+		if bf16 {
+			upper := uint16(bits >> 16)
+			if upper == 0x8000 {
+				upper = 0
+			}
+			data = binary.LittleEndian.AppendUint16(data, upper)
+			continue
+		}
+		if bits == 0x80000000 {
+			bits = 0
+		}
+		data = binary.LittleEndian.AppendUint32(data, bits)
+	}
+	return crc32.ChecksumIEEE(data)
+}
+
+// ledgerShare is that of the environment.
+func ledgerShare(tell func(topic, where, message string)) float64 {
+	given := os.Getenv("RLSHIP_LEDGER_SHARE")
+	if given == "" {
+		return 1.0 / 8
+	}
+	share, err := strconv.ParseFloat(given, 64)
+	if err != nil || !(share >= 0 && share <= 1) {
+		tell("RLSHIP_LEDGER_SHARE", "init", shown(given)+" is not a number from 0 to 1; an eighth of the groups is recorded")
+		return 1.0 / 8
+	}
+	return share
 }
 
 // --- Values to lines ---

@@ -61,6 +61,14 @@ const COMMANDS = {
   event: (step, name, ...attrs) => rl.event(name, pairs(attrs, typed), { step: whole(step) }),
   sample: (step, table, score, ...row) => rl.sample(table, pairs(row, typed), { step: whole(step), score: whole(score) }),
   run: (object, ...values) => rl[object === "members" ? "run" : object](pairs(values, typed)),
+  ledger(call) {
+    const { hop, key, ...given } = JSON.parse(call);
+    rl.ledger(hop, key, given);
+  },
+  weights(call) {
+    const { version, ...options } = JSON.parse(call);
+    rl.weights(version, options);
+  },
   barrier: (step) => rl.barrier(whole(step)),
   rollback: (step) => rl.rollback(whole(step)),
   flush: () => rl.flush(),

@@ -85,8 +85,35 @@ export interface InitOptions {
   readonly axis?: string;
   /** Facts for people. */
   readonly labels?: Readonly<Record<string, unknown>>;
+  /** The share of groups that `ledger` records, 0 to 1. Default: `RLSHIP_LEDGER_SHARE`, else 1/8. */
+  readonly ledgerShare?: number;
   /** The id of the writer of the same rank whose child this one is. Default: found by `RLSHIP_PARENT`. */
   readonly parent?: string;
+}
+
+/** A value for each sample, or a row of values. */
+export type OfSamples = ArrayLike<number | bigint | ArrayLike<number | bigint>>;
+
+/** What a group of samples is at a hop. Any other name is a field of numbers, such as `logprobs`. */
+export interface Group extends AtStep {
+  /** How many samples. Default: as many as the other members have. */
+  readonly n?: number;
+  readonly tokens?: OfSamples;
+  readonly reward?: OfSamples;
+  readonly advantage?: OfSamples;
+  readonly mask?: OfSamples;
+  /** How many tokens of each row are no padding. */
+  readonly lengths?: ArrayLike<number>;
+  /** Names of the samples. Default: they are known by their tokens. */
+  readonly sample?: ArrayLike<string | number>;
+  readonly response?: number | ArrayLike<number>;
+  readonly version?: number | ArrayLike<number>;
+  readonly part?: readonly [number, number];
+  readonly retry?: number;
+  readonly passes?: number;
+  readonly why?: string;
+  readonly precision?: "bf16";
+  readonly [field: string]: unknown;
 }
 
 export interface AtStep {
@@ -125,6 +152,12 @@ export class Logger {
 
   /** Write that something happened. `attrs` are any JSON; long texts are shortened. */
   event(name: string, attrs?: Named, options?: AtStep): void;
+
+  /** Record what a group of samples is at one hop of its way: docs/ledger.md. */
+  ledger(hop: string, key: string | number, group: Group): void;
+
+  /** Record which weights a version has. */
+  weights(version: number, options?: AtStep & { readonly fingerprint?: string }): void;
 
   /** Tag a step, once. */
   tag(tag: string, options: AtStep & { readonly step: number | bigint }): void;

@@ -18,6 +18,7 @@ import path from "node:path";
 import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 import { isMainThread, threadId } from "node:worker_threads";
+import zlib from "node:zlib";
 
 const VERSION = "1.0.0";
 
@@ -587,6 +588,175 @@ function runRecords(object, texts, dropped) {
   }
   put(true);
   return lines;
+}
+
+// ---- the ledger ----
+
+const MOST_SAMPLES = 1 << 21; // of a group: up to here the sums of a digest are exact
+const LONGEST_KEY = 200; // characters
+const MOST_FIELDS = 32;
+const MEMBERS_OF_A_CALL = new Set(["step", "n", "sample", "lengths", "response", "version", "part", "retry", "passes", "why", "precision"]);
+const LITTLE = os.endianness() === "LE";
+const GOLDEN = 0x9e3779b97f4a7c15n;
+const WORD = (1n << 64n) - 1n;
+
+const CRC_TABLE = Int32Array.from({ length: 256 }, (_, byte) => {
+  let register = byte;
+  for (let bit = 0; bit < 8; bit++) register = register & 1 ? (register >>> 1) ^ 0xedb88320 : register >>> 1;
+  return register;
+});
+
+/** CRC-32 of bytes, going on from that of the bytes before them. Node's own, where it has one, is faster. */
+const crc32 =
+  zlib.crc32 ??
+  ((bytes, before = 0) => {
+    let register = ~before;
+    for (const byte of bytes) register = CRC_TABLE[(register ^ byte) & 255] ^ (register >>> 8);
+    return ~register >>> 0;
+  });
+
+function mix64(x) {
+  x = (x + GOLDEN) & WORD;
+  x = ((x ^ (x >> 30n)) * 0xbf58476d1ce4e5b9n) & WORD;
+  x = ((x ^ (x >> 27n)) * 0x94d049bb133111ebn) & WORD;
+  return x ^ (x >> 31n);
+}
+
+/** Whether a share of all keys has this one. Every process decides alike. */
+const keepsKey = (key, share) => Number(mix64(BigInt(crc32(Buffer.from(key)))) >> 11n) < share * 2 ** 53;
+
+/** The digest of a field over samples, given the CRCs of their ids and of their canonical values. */
+function digestOf(name, ids, values) {
+  const end = Buffer.from(name);
+  let [low, high] = [0, 0];
+  ids.forEach((id, i) => {
+    const h = mix64((BigInt(id) << 32n) | BigInt(crc32(end, values[i])));
+    low += Number(h & 0xffffffffn);
+    high += Number(h >> 32n);
+  });
+  return [low, high];
+}
+
+/** The CRC of integers: as int32 if all of them fit, else as int64, little-endian. */
+function crcOfIntegers(name, row) {
+  if (row instanceof Int32Array && LITTLE) return crc32(Buffer.from(row.buffer, row.byteOffset, row.byteLength));
+  const values = Array.from(row);
+  for (const x of values) {
+    if (!(typeof x === "bigint" || Number.isSafeInteger(x))) throw new Unusable(`${name} holds ${shown(x)}, which is no integer`);
+    if (typeof x === "bigint" && BigInt.asIntN(64, x) !== x) throw new Unusable(`${name} holds an integer that does not fit in 64 bits`);
+  }
+  const small = values.every((x) => x >= -(2 ** 31) && x < 2 ** 31);
+  const bytes = Buffer.alloc(values.length * (small ? 4 : 8));
+  values.forEach((x, i) => (small ? bytes.writeInt32LE(Number(x), 4 * i) : bytes.writeBigInt64LE(BigInt(x), 8 * i)));
+  return crc32(bytes);
+}
+
+const crcOfMask = (row) => crc32(Buffer.from(Array.from(row, (x) => (x ? 1 : 0))));
+
+/** The CRC of numbers rounded to float32, or to bfloat16: one NaN, and no negative zero. */
+function crcOfNumbers(name, row, precision) {
+  const singles = Float32Array.from(row, (x) => {
+    if (typeof x !== "number") throw new Unusable(`${name} holds ${shown(x)}, which is no number`);
+    return x;
+  });
+  const bytes = Buffer.alloc(singles.length * (precision ? 2 : 4));
+  const bits = new Uint32Array(singles.buffer);
+  singles.forEach((x, i) => {
+    let found = Number.isNaN(x) ? 0x7fc00000 : x === 0 ? 0 : bits[i];
+    if (!precision) return bytes.writeUInt32LE(found, 4 * i);
+    if (!Number.isNaN(x)) found += 0x7fff + ((found >>> 16) & 1);
+    found = Math.floor(found / 65536);
+    bytes.writeUInt16LE(found === 0x8000 ? 0 : found, 2 * i);
+  });
+  return crc32(bytes);
+}
+
+/** The sum of doubles, rounded once where that is easily had: a second sum holds what the first one loses. */
+function sumOf(values) {
+  let [sum, lost] = [0, 0];
+  for (const x of values) {
+    const next = sum + x;
+    lost += Math.abs(sum) >= Math.abs(x) ? sum - next + x : x - next + sum;
+    sum = next;
+  }
+  return sum + lost;
+}
+
+const isRow = (row) => Array.isArray(row) || (ArrayBuffer.isView(row) && !(row instanceof DataView));
+const rowOf = (row) => (isRow(row) ? row : [row]);
+
+function count(name, value, least = 0) {
+  if (!(Number.isSafeInteger(value) && value >= least)) throw new Unusable(`${name} ${shown(value)} is no integer from ${least} to 2^53-1`);
+  return value;
+}
+
+/** The members of a `ledger` record behind its time and step. */
+function groupOf(hop, key, given) {
+  const { sample, lengths, precision = "" } = given;
+  if (precision !== "" && precision !== "bf16") throw new Unusable(`precision ${shown(precision)} is not known: use "bf16", or leave it out for float32`);
+  const fields = Object.entries(given).filter(([name, value]) => !MEMBERS_OF_A_CALL.has(name) && value !== undefined && value !== null);
+  if (fields.length > MOST_FIELDS) throw new Unusable(`there are ${fields.length} fields, ${MOST_FIELDS} are allowed`);
+  const columns = [...fields, ...Object.entries({ sample, lengths }).filter(([, value]) => value !== undefined)];
+  for (const [name, value] of columns) if (!isRow(value)) throw new Unusable(`${name} has no value for each sample`);
+  const n = count("n", given.n ?? columns[0]?.[1].length);
+  if (n > MOST_SAMPLES) throw new Unusable(`a group has ${n} samples, ${MOST_SAMPLES} are allowed`);
+  for (const [name, value] of columns) if (value.length !== n) throw new Unusable(`${name} has values of ${value.length} samples, and n is ${n}`);
+  const real = Object.fromEntries(
+    fields.map(([name, rows]) => [name, Array.from(rows, (row, i) => (lengths && isRow(row) ? row.slice(0, count("lengths", lengths[i])) : row))]),
+  );
+  const found = { hop, key, n };
+  const tokens = real.tokens?.map((row) => crcOfIntegers("tokens", rowOf(row)));
+  const ids = sample ? Array.from(sample, (name) => crc32(Buffer.from(wellFormed(String(name))))) : (tokens ?? new Array(n).fill(0));
+  const digests = sample ? { sample: digestOf("sample", ids, ids) } : {};
+  const rewards = real.reward?.map((row) => sumOf(rowOf(row)));
+  for (const [name, rows] of Object.entries(real)) {
+    let crcs = tokens;
+    if (name === "mask") crcs = rows.map((row) => crcOfMask(rowOf(row)));
+    else if (name === "reward") crcs = rewards.map((reward) => crcOfNumbers(name, [reward], precision));
+    else if (name !== "tokens") crcs = rows.map((row) => crcOfNumbers(name, rowOf(row), precision));
+    digests[wellFormed(name)] = digestOf(name, ids, crcs);
+  }
+  if (Object.keys(digests).length) {
+    if (sample || tokens) found.by = sample ? "sample" : "tokens";
+    found.d = digests;
+    if (precision) found.precision = precision;
+  }
+  return Object.assign(found, sumsOf(real, rewards), othersOf(given));
+}
+
+function sumsOf(real, rewards) {
+  const found = {};
+  const finite = (values) => values.every((x) => Number.isFinite(x * x));
+  if (rewards && finite(rewards)) found.reward = [sumOf(rewards), sumOf(rewards.map((x) => x * x))];
+  const advantages = real.advantage?.map((row, i) => rowOf(row)[isRow(row) && real.mask ? Array.from(rowOf(real.mask[i])).findIndex(Boolean) : 0] ?? 0);
+  if (advantages && finite(advantages)) {
+    found.advantage = [sumOf(advantages), sumOf(advantages.map((x) => x * x))];
+    const mean = found.reward && found.reward[0] / rewards.length;
+    if (found.reward && rewards.length) found.advantage.push(sumOf(advantages.map((x, i) => (rewards[i] - mean) * x)));
+  }
+  if (real.mask) {
+    const counts = real.mask.map((row) => Array.from(rowOf(row)).filter(Boolean).length);
+    const all = (real.tokens ?? real.mask).map((row) => rowOf(row).length);
+    found.mask = [sumOf(counts), sumOf(all), counts.filter((x) => x === 0).length];
+  }
+  return found;
+}
+
+function othersOf({ version, response, part, retry, passes, why }) {
+  const found = {};
+  if (version !== undefined) {
+    const each = rowOf(version).length ? Array.from(rowOf(version), (one) => count("version", one)) : [0];
+    found.version = [Math.min(...each), Math.max(...each)];
+  }
+  if (response !== undefined) found.response = sumOf(Array.from(rowOf(response), (one) => count("response", one)));
+  if (part !== undefined) {
+    if (!(isRow(part) && part.length === 2 && count("part", part[0]) < count("part", part[1], 1))) throw new Unusable(`part ${shown(part)} is not [i, k] with i below k`);
+    found.part = [part[0], part[1]];
+  }
+  if (retry !== undefined) found.try = count("retry", retry);
+  if (passes !== undefined) found.passes = count("passes", passes, 1);
+  if (why !== undefined) found.why = untorn(String(why).slice(0, LONGEST_KEY));
+  return found;
 }
 
 // ---- lines that wait ----
@@ -1546,6 +1716,31 @@ export class Logger {
     });
   }
 
+  /** Record what a group of samples is at one hop of its way: docs/ledger.md. */
+  ledger(hop, key, given) {
+    this.#call("ledger", () => {
+      const members = optionsOf(given, "ledger(hop, key, {step, n, tokens, reward, …})");
+      const step = stepOf(members.step);
+      const title = nameOf("ledger", hop);
+      const name = wellFormed(String(key));
+      if (!name || lengthOf(name) > LONGEST_KEY) throw new Unusable(`a key has ${lengthOf(name)} characters, 1 to ${LONGEST_KEY} are allowed`);
+      if (!keepsKey(name, this.#who?.ledgerShare ?? 1 / 8)) return;
+      this.#addEntry(groupOf(title, name, members), step);
+    });
+  }
+
+  /** Record which weights a version has, on both sides of a weight sync. */
+  weights(version, options) {
+    this.#call("weights", () => {
+      const { step: given, fingerprint } = optionsOf(options, "weights(version, {step, fingerprint})");
+      const step = stepOf(given);
+      const number = count("version", version);
+      const found = { hop: "weights", key: String(number), n: 0, version: [number, number] };
+      if (fingerprint) found.fingerprint = untorn(String(fingerprint).slice(0, LONGEST_KEY));
+      this.#addEntry(found, step);
+    });
+  }
+
   /** Note what was set, such as hyper-parameters. A later call updates by name, in objects too. Secrets are left out. */
   config(values) {
     this.#note("config", values);
@@ -1681,6 +1876,10 @@ export class Logger {
       this.#tell(where, `error ${where} ${errorName(error)}`, `internal error in ${where}, the job goes on: ${shown(error)}`);
       return undefined;
     }
+  }
+
+  #addEntry(members, step) {
+    this.#add(`${head("ledger", wallMs(), step)},${JSON.stringify(members).slice(1)}\n`, step);
   }
 
   #add(line, step) {
@@ -1944,10 +2143,20 @@ function opened(dir, options) {
   const checksum = checksumOf([folder, actor, replica, rank, world, attempt, source]);
   const axis = who("axis", options.axis ?? "", warn) || "global_step";
   const parent = options.parent ? wellFormed(String(options.parent)) : parentOf(checksum);
-  const logger = new Logger({ ...identity, folder, actor, axis, host: hostName(), parent, checksum, labels: labelsOf(options.labels, warn) });
+  const logger = new Logger({ ...identity, folder, actor, axis, host: hostName(), parent, checksum, labels: labelsOf(options.labels, warn), ledgerShare: shareOf(options.ledgerShare, warn) });
   if (loggers.size === 0) process.on("exit", closeAll);
   loggers.set(key, logger);
   return logger;
+}
+
+/** The share of groups that `ledger` records: the same in every process. */
+function shareOf(given, warn) {
+  const named = given ?? process.env.RLSHIP_LEDGER_SHARE;
+  if (named === undefined || named === "") return 1 / 8;
+  const share = Number(named);
+  if (share >= 0 && share <= 1) return share;
+  warn(`ledgerShare ${shown(named)} is no number from 0 to 1; an eighth of the groups is recorded`);
+  return 1 / 8;
 }
 
 function closeAll() {

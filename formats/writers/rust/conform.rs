@@ -53,6 +53,42 @@ fn init(fields: &[&str]) -> Writer {
     options.open()
 }
 
+/// A call of the ledger: the step, hop and key stand behind the call as JSON, then names and values.
+fn enter(writer: &Writer, fields: &[&str]) {
+    let given: std::collections::HashMap<&str, &str> =
+        fields[5..].chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+    let text = |name: &str| given.get(name).copied().unwrap_or("");
+    let rows = |name: &str| -> Vec<Vec<i64>> {
+        let Some(text) = given.get(name) else { return Vec::new() };
+        let integers =
+            |row: &str| row.split(',').filter(|x| !x.is_empty()).map(|x| x.parse().expect("an integer")).collect();
+        text.split(';').map(integers).collect()
+    };
+    let numbers = |name: &str| -> Vec<f64> { text(name).split(',').filter(|x| !x.is_empty()).map(double).collect() };
+    let pair = |name: &str| rows(name).first().map(|pair| (pair[0] as u64, pair[1] as u64));
+    let (tokens, mask) = (rows("tokens"), rows("mask"));
+    let tokens: Vec<&[i64]> = tokens.iter().map(Vec::as_slice).collect();
+    let mask: Vec<Vec<u8>> = mask.iter().map(|row| row.iter().map(|x| *x as u8).collect()).collect();
+    let mask: Vec<&[u8]> = mask.iter().map(Vec::as_slice).collect();
+    let sample: Vec<&str> = text("sample").split(',').filter(|name| !name.is_empty()).collect();
+    let group = rlship::Group {
+        n: text("n").parse().unwrap_or(0),
+        tokens: if tokens.is_empty() { rlship::Tokens::None } else { rlship::Tokens::I64(&tokens) },
+        mask: &mask,
+        reward: &numbers("reward"),
+        advantage: &numbers("advantage"),
+        sample: &sample,
+        response: text("response").parse().ok(),
+        version: pair("version"),
+        part: pair("part"),
+        retry: text("retry").parse().unwrap_or(0),
+        passes: text("passes").parse().unwrap_or(0),
+        why: text("why"),
+        bf16: text("precision") == "bf16",
+    };
+    writer.ledger(fields[2].parse::<u64>().ok(), fields[3], fields[4], &group);
+}
+
 fn call(writer: &Writer, fields: &[&str]) {
     let field = |i: usize| fields.get(i).copied().unwrap_or("");
     let step = || match field(1) {
@@ -107,6 +143,11 @@ fn call(writer: &Writer, fields: &[&str]) {
         "sample" => {
             let score = Some(field(3)).filter(|score| !score.is_empty()).map(double);
             writer.sample(step(), field(2), score, &attributes(fields.get(4..).unwrap_or_default()));
+        }
+        "ledger" => enter(writer, fields),
+        "weights" => {
+            let step = fields[2].parse::<u64>().ok();
+            writer.weights(step, field(6).parse().expect("a version"), field(8));
         }
         "run" => {
             let values = attributes(fields.get(2..).unwrap_or_default());

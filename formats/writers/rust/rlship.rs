@@ -59,6 +59,8 @@ const BACKOFF_MOST: Duration = Duration::from_secs(5);
 /// Where each attempt costs a new file, they have to be few.
 const RARER: u32 = 12;
 
+const LONGEST_KEY: usize = 200; // characters of the key of a group
+const MOST_SAMPLES: usize = 1 << 21; // of a group: up to here the sums of a digest are exact
 const LONGEST_SETTING: usize = 65_536; // characters of a text of the run's configuration
 const LARGEST_SETTING: usize = 512 << 10; // bytes of any value of it
 const MOST_NOTED: usize = 4 << 20; // bytes of `run` records that a new file repeats
@@ -89,6 +91,44 @@ impl From<Option<u64>> for Step {
     fn from(step: Option<u64>) -> Self {
         step.map_or(Step(Ok(None)), Step::from)
     }
+}
+
+/// What a group of samples is at one hop: `Group { tokens: Tokens::I32(&rows), reward: &scores, ..Group::default() }`.
+/// What is not set is not recorded. Rows are those of one sample each, without padding.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Group<'a> {
+    /// How many samples; 0: as many as the slices below have.
+    pub n: usize,
+    pub tokens: Tokens<'a>,
+    /// For each token, whether it counts in the loss.
+    pub mask: &'a [&'a [u8]],
+    pub reward: &'a [f64],
+    pub advantage: &'a [f64],
+    /// Names of the samples; empty: they are known by their tokens.
+    pub sample: &'a [&'a str],
+    /// How many tokens the model generated.
+    pub response: Option<u64>,
+    /// The least and the greatest version of the weights that generated.
+    pub version: Option<(u64, u64)>,
+    /// (i, k): these are the samples of part i of k.
+    pub part: Option<(u64, u64)>,
+    /// The number of the dispatch, from 0.
+    pub retry: u64,
+    /// How often the step trains on the group; 0 is 1.
+    pub passes: u64,
+    /// Why the group was dropped.
+    pub why: &'a str,
+    /// Round numbers to bfloat16.
+    pub bf16: bool,
+}
+
+/// Tokens of samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Tokens<'a> {
+    #[default]
+    None,
+    I32(&'a [&'a [i32]]),
+    I64(&'a [&'a [i64]]),
 }
 
 /// The value of a metric: one observation, several, or a summary of many.
@@ -376,6 +416,40 @@ impl Writer {
         shared.finish(line, "row", row, step);
     }
 
+    /// Record what a group of samples is at one hop of its way: `generated`, `rewarded`, `dropped`, `trained`, or a name of
+    /// your own. The key is the group's, another one each time that it is generated. Of all keys a share is kept
+    /// (`RLSHIP_LEDGER_SHARE`, 1/8), the same in every process.
+    pub fn ledger(&self, step: impl Into<Step>, hop: &str, key: &str, group: &Group<'_>) {
+        let Some((shared, step)) = self.ready(step.into(), "ledger") else { return };
+        if !keeps_key(key) {
+            return;
+        }
+        let length = key.chars().count();
+        let usable = if (1..=LONGEST_KEY).contains(&length) {
+            usable_name(hop)
+        } else {
+            Err(format!("a key has {length} characters, 1 to {LONGEST_KEY} are allowed"))
+        };
+        match usable.and_then(|()| group.members()) {
+            Ok(members) => shared.enter(step, hop, key, &members),
+            Err(why) => shared.refuse("ledger", &why),
+        }
+    }
+
+    /// Record which weights a version has, on both sides of a weight sync; an empty `fingerprint` says nothing of them.
+    pub fn weights(&self, step: impl Into<Step>, version: u64, fingerprint: &str) {
+        let Some((shared, step)) = self.ready(step.into(), "weights") else { return };
+        if version >= STEPS_END {
+            return shared.refuse("weights", &format!("version {version} is not in 0..2^53"));
+        }
+        let mut members = format!(",\"n\":0,\"version\":[{version},{version}]");
+        if !fingerprint.is_empty() {
+            let text: String = fingerprint.chars().take(LONGEST_KEY).collect();
+            let _ = write!(members, ",\"fingerprint\":{}", quoted(&text));
+        }
+        shared.enter(step, "weights", &version.to_string(), &members);
+    }
+
     /// Note what was set, such as hyper-parameters: `log.config(&[("lr", 1e-6)])`. A later call updates by name, in objects
     /// too. Secrets are left out: texts under names such as `api_key`, and those that look like keys of known services.
     pub fn config<'a, A: Into<Attr<'a>> + Clone>(&self, values: &[(&str, A)]) {
@@ -534,6 +608,220 @@ fn unix(time: SystemTime) -> f64 {
 }
 
 /// The beginning of a record, without its closing brace.
+// ---------------------------------------------------------------------------------------------------------------------
+// The ledger
+
+impl Group<'_> {
+    /// The members of the record behind its key.
+    fn members(&self) -> Result<String, String> {
+        let n = self.count()?;
+        let mut line = format!(",\"n\":{n}");
+        self.digests(n, &mut line);
+        self.sums(&mut line);
+        if let Some((low, high)) = self.version {
+            let _ = write!(line, ",\"version\":[{low},{high}]");
+        }
+        if let Some(response) = self.response {
+            let _ = write!(line, ",\"response\":{response}");
+        }
+        if let Some((i, k)) = self.part {
+            let _ = write!(line, ",\"part\":[{i},{k}]");
+        }
+        for (name, value) in [("try", self.retry), ("passes", self.passes)] {
+            if value > 0 {
+                let _ = write!(line, ",\"{name}\":{value}");
+            }
+        }
+        if !self.why.is_empty() {
+            let why: String = self.why.chars().take(LONGEST_KEY).collect();
+            let _ = write!(line, ",\"why\":{}", quoted(&why));
+        }
+        let counts = [self.version, self.part, Some((self.retry, self.passes)), self.response.map(|x| (x, x))];
+        if counts.iter().flatten().any(|(a, b)| *a >= STEPS_END || *b >= STEPS_END) {
+            return Err("a count is not in 0..2^53".into());
+        }
+        if self.version.is_some_and(|(low, high)| low > high) || self.part.is_some_and(|(i, k)| i >= k) {
+            return Err("a version or a part is not in order".into());
+        }
+        Ok(line)
+    }
+
+    /// How many samples there are; every slice has to agree.
+    fn count(&self) -> Result<usize, String> {
+        let lengths = [self.tokens.len(), self.mask.len(), self.reward.len(), self.advantage.len(), self.sample.len()];
+        let n = lengths.into_iter().fold(self.n, usize::max);
+        match lengths.into_iter().find(|length| *length != 0 && *length != n) {
+            Some(length) => Err(format!("an argument has values of {length} samples, and the group has {n}")),
+            None if n > MOST_SAMPLES => Err(format!("a group has {n} samples, {MOST_SAMPLES} are allowed")),
+            None => Ok(n),
+        }
+    }
+
+    fn digests(&self, n: usize, line: &mut String) {
+        let tokens = self.tokens.crcs();
+        let mut ids = vec![0; n];
+        let mut found: Vec<(&str, Vec<u32>)> = Vec::new();
+        if !self.sample.is_empty() {
+            ids = self.sample.iter().map(|name| crc32(0, name.as_bytes())).collect();
+            found.push(("sample", ids.clone()));
+        } else if !tokens.is_empty() {
+            ids.clone_from(&tokens);
+        }
+        let by = if !self.sample.is_empty() { "sample" } else { "tokens" };
+        let is_known = !self.sample.is_empty() || !tokens.is_empty();
+        found.push(("tokens", tokens));
+        found.push((
+            "mask",
+            self.mask.iter().map(|row| crc32(0, &row.iter().map(|x| u8::from(*x != 0)).collect::<Vec<_>>())).collect(),
+        ));
+        for (name, values) in [("reward", self.reward), ("advantage", self.advantage)] {
+            found.push((name, values.iter().map(|x| crc_of_number(*x, self.bf16)).collect()));
+        }
+        found.retain(|(_, crcs)| !crcs.is_empty());
+        if found.is_empty() {
+            return;
+        }
+        if is_known {
+            let _ = write!(line, ",\"by\":\"{by}\"");
+        }
+        let members: Vec<String> = found.iter().map(|(name, crcs)| digest(name, &ids, crcs)).collect();
+        let _ = write!(line, ",\"d\":{{{}}}", members.join(","));
+        if self.bf16 {
+            line.push_str(",\"precision\":\"bf16\"");
+        }
+    }
+
+    fn sums(&self, line: &mut String) {
+        let mut numbers = |name: &str, values: &[f64]| {
+            let _ = write!(line, ",\"{name}\":[");
+            for (i, x) in values.iter().enumerate() {
+                line.push_str(if i == 0 { "" } else { "," });
+                push_float(line, *x);
+            }
+            line.push(']');
+        };
+        let squares = |values: &[f64]| sum(values.iter().map(|x| x * x));
+        let usable = |values: &[f64]| !values.is_empty() && squares(values).is_finite();
+        let total = sum(self.reward.iter().copied());
+        if usable(self.reward) {
+            numbers("reward", &[total, squares(self.reward)]);
+        }
+        if usable(self.advantage) {
+            let mut found = vec![sum(self.advantage.iter().copied()), squares(self.advantage)];
+            if usable(self.reward) {
+                let mean = total / self.reward.len() as f64;
+                found.push(sum(self.reward.iter().zip(self.advantage).map(|(r, a)| (r - mean) * a)));
+            }
+            numbers("advantage", &found);
+        }
+        if !self.mask.is_empty() {
+            let counts: Vec<usize> = self.mask.iter().map(|row| row.iter().filter(|x| **x != 0).count()).collect();
+            let tokens = self.tokens.total().unwrap_or_else(|| self.mask.iter().map(|row| row.len()).sum());
+            let empty = counts.iter().filter(|count| **count == 0).count();
+            let _ = write!(line, ",\"mask\":[{},{tokens},{empty}]", counts.iter().sum::<usize>());
+        }
+    }
+}
+
+impl Tokens<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Tokens::None => 0,
+            Tokens::I32(rows) => rows.len(),
+            Tokens::I64(rows) => rows.len(),
+        }
+    }
+
+    fn total(&self) -> Option<usize> {
+        match self {
+            Tokens::None => None,
+            Tokens::I32(rows) => Some(rows.iter().map(|row| row.len()).sum()),
+            Tokens::I64(rows) => Some(rows.iter().map(|row| row.len()).sum()),
+        }
+    }
+
+    fn crcs(&self) -> Vec<u32> {
+        let narrow = |row: &[i32]| crc32(0, &row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+        match self {
+            Tokens::None => Vec::new(),
+            Tokens::I32(rows) => rows.iter().map(|row| narrow(row)).collect(),
+            Tokens::I64(rows) => rows
+                .iter()
+                .map(|row| match row.iter().map(|x| i32::try_from(*x)).collect::<Result<Vec<_>, _>>() {
+                    Ok(small) => narrow(&small),
+                    Err(_) => crc32(0, &row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// The sum of doubles; what additions lose is held in a second sum.
+fn sum(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut total, mut lost) = (0.0_f64, 0.0_f64);
+    for x in values {
+        let next = total + x;
+        lost += if total.abs() >= x.abs() { (total - next) + x } else { (x - next) + total };
+        total = next;
+    }
+    total + lost
+}
+
+const CRCS: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u32, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// CRC-32, going on from that of the bytes before.
+fn crc32(before: u32, bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!before, |crc, byte| CRCS[((crc ^ u32::from(*byte)) & 255) as usize] ^ (crc >> 8))
+}
+
+fn mix64(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// Whether the share of the environment has this key. Every process decides alike.
+fn keeps_key(key: &str) -> bool {
+    let given = env::var("RLSHIP_LEDGER_SHARE").ok().and_then(|share| share.parse::<f64>().ok());
+    let share = given.filter(|share| (0.0..=1.0).contains(share)).unwrap_or(0.125);
+    ((mix64(u64::from(crc32(0, key.as_bytes()))) >> 11) as f64) < share * STEPS_END as f64
+}
+
+fn digest(name: &str, ids: &[u32], values: &[u32]) -> String {
+    let (mut low, mut high) = (0, 0);
+    for (id, value) in ids.iter().zip(values) {
+        let h = mix64(u64::from(*id) << 32 | u64::from(crc32(*value, name.as_bytes())));
+        low += h & u64::from(u32::MAX);
+        high += h >> 32;
+    }
+    format!("\"{name}\":[{low},{high}]")
+}
+
+/// A number rounded to float32, or to bfloat16: one NaN, and no negative zero.
+fn crc_of_number(x: f64, bf16: bool) -> u32 {
+    let bits = if x.is_nan() { 0x7FC0_0000 } else { (x as f32).to_bits() };
+    if bf16 {
+        let rounded = if x.is_nan() { bits } else { bits + 0x7FFF + (bits >> 16 & 1) };
+        let upper = (rounded >> 16) as u16;
+        return crc32(0, &(if upper == 0x8000 { 0 } else { upper }).to_le_bytes());
+    }
+    crc32(0, &(if bits == 0x8000_0000 { 0 } else { bits }).to_le_bytes())
+}
+
 fn head(kind: &str, t: f64, step: Option<u64>) -> String {
     match step {
         Some(step) => format!("{{\"kind\":\"{kind}\",\"t\":{t:.6},\"step\":{step}"),
@@ -1277,6 +1565,12 @@ impl Shared {
     }
 
     /// Append a record of which only `attrs` or `row` is missing.
+    fn enter(&self, step: Option<u64>, hop: &str, key: &str, members: &str) {
+        let mut line = head("ledger", now(), step);
+        let _ = writeln!(line, ",\"hop\":{},\"key\":{}{members}}}", quoted(hop), quoted(key));
+        self.lock().append(&line, step, 0);
+    }
+
     fn finish<'a, A: Into<Attr<'a>> + Clone>(
         &self,
         mut line: String,

@@ -55,11 +55,20 @@ create table counts (name text primary key, count integer not null) without rowi
 create table said (file text not null, part text not null, value blob not null, primary key (file, part)) without
 rowid;
 create table run (part text primary key, value blob not null) without rowid;
+create table ledger (key text not null, file text not null, offset integer not null, segment integer not null,
+                     hop text not null, t real not null, step integer, body blob not null,
+                     primary key (key, file, offset)) without rowid;
+create index ledger_times on ledger (t, step) where hop = 'trained' and step is not null;
+create index ledger_steps on ledger (step, t) where hop = 'trained' and step is not null;
+create table ledger_groups (key text primary key, step integer, tau real, placed_t real,
+                            verdict blob not null) without rowid;
+create index ledger_placed on ledger_groups (step);
+create index ledger_decided on ledger_groups (placed_t, tau) where tau is not null;
 create table cursors (sink text primary key, next integer not null) without rowid;
 """
 
 TABLES = [statement.strip() for statement in _SQL.split(";") if statement.strip()]
-TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts", "timeline", "gaps", "said")
+TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts", "timeline", "gaps", "said", "ledger")
 
 
 def lacking(connection: sqlite3.Connection) -> list[str]:

@@ -63,6 +63,49 @@ func open(fields []string) *rlship.Writer {
 	return rlship.Open(fields[0], fields[1], opts...)
 }
 
+// enter makes a call of the ledger that is given as JSON.
+func enter(w *rlship.Writer, call, text string) {
+	given := struct {
+		Step                     *int64
+		Hop, Key, Why, Precision string
+		Fingerprint              string
+		N                        int
+		Tokens                   [][]int64
+		Mask                     [][]int
+		Reward, Advantage        []float64
+		Sample                   []string
+		Response                 *int64
+		Version                  json.RawMessage
+		Part                     []int64
+		Retry, Passes            int64
+	}{}
+	must(0, json.Unmarshal([]byte(text), &given))
+	step := rlship.NoStep
+	if given.Step != nil {
+		step = *given.Step
+	}
+	if call == "weights" {
+		w.Weights(step, integer(string(given.Version)), given.Fingerprint)
+		return
+	}
+	group := rlship.Group{
+		N: given.N, Tokens64: given.Tokens, Reward: given.Reward, Advantage: given.Advantage, Sample: given.Sample,
+		Response: given.Response, Part: given.Part, Retry: given.Retry, Passes: given.Passes, Why: given.Why,
+		BF16: given.Precision == "bf16",
+	}
+	if given.Version != nil {
+		must(0, json.Unmarshal(given.Version, &group.Version))
+	}
+	for _, row := range given.Mask {
+		bytes := make([]byte, len(row))
+		for i, x := range row {
+			bytes[i] = byte(x)
+		}
+		group.Mask = append(group.Mask, bytes)
+	}
+	w.Ledger(step, given.Hop, given.Key, group)
+}
+
 // call makes the call of a line of n fields, behind which there are empty ones.
 func call(w *rlship.Writer, fields []string, n int) {
 	step := rlship.NoStep
@@ -73,6 +116,9 @@ func call(w *rlship.Writer, fields []string, n int) {
 		return out
 	}
 	switch fields[0] {
+	case "ledger", "weights":
+		enter(w, fields[0], fields[1])
+		return
 	case "define", "run", "flush", "close", "burst", "threads":
 	default:
 		if fields[1] != "" {
