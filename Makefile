@@ -7,6 +7,7 @@ DIR ?= demo
 MINUTES ?= 10
 SEED ?= 1
 RUNS ?= 200000
+SWAPS ?= 10000000
 
 BIN := $(VENV)/bin
 # Tests start some hundred Pythons: none of them compiles what another one has compiled, whatever the environment asks for.
@@ -14,11 +15,11 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist load
 # Markers of tests that `make test` leaves out: see pyproject.toml.
 APART := toolchain or ray or long
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak nfs gpu frameworks clean
+.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs gpu frameworks clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
-	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED) RUNS=$(RUNS)"
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED) RUNS=$(RUNS) SWAPS=$(SWAPS)"
 
 demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
 	$(BIN)/python -m rlship demo "$(DIR)"
@@ -52,14 +53,17 @@ fuzz: $(VENV)/.installed-dev ## Fuzz what reads files with RUNS inputs each, gui
 soak: $(VENV)/.installed-dev ## Strike a job and its sidecar at random for MINUTES, from SEED, and look for lost rows
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(if $(LANES),--lanes $(LANES))
 
+swaps: $(VENV)/.installed-dev ## Swap two samples' values SWAPS times; the ledger's digests see each (minutes)
+	$(BIN)/python -m tests.ledger.swaps --swaps $(SWAPS)
+
 nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Debian, and see docs/campaigns.md)
 	$(BIN)/python -m tests.nfs
 
 gpu: $(VENV)/.installed-dev ## Try GPU times, tensors and system metrics on a real GPU (VENV needs torch with CUDA)
 	$(BIN)/python -m tests.gpu
 
-frameworks: $(VENV)/.installed-dev $(VENV)-frameworks/.installed $(VENV)-ms-swift/.installed ## Train with TRL, ms-swift and others under the sidecar (minutes; 4 GB of packages)
-	$(BIN)/python -m tests.frameworks $(VENV)-frameworks $(VENV)-ms-swift
+frameworks: $(VENV)/.installed-dev $(VENV)-frameworks/.installed $(VENV)-ms-swift/.installed $(VENV)-native/.installed ## Train with TRL, ms-swift and others under the sidecar (minutes; 7 GB of packages)
+	$(BIN)/python -m tests.frameworks $(VENV)-frameworks $(VENV)-ms-swift $(VENV)-native $(TRY)
 
 clean: ## Remove what tools and builds left behind, but not the virtual environment
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
@@ -89,6 +93,14 @@ $(VENV)-frameworks/.installed: tests/frameworks/trl.txt tests/frameworks/loggers
 	$(BIN)/python -m venv $(VENV)-frameworks
 	$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check -r tests/frameworks/trl.txt
 	$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/frameworks/loggers.txt -e .
+	@touch $@
+
+# The whole packages of verl, vLLM and TorchTitan, with what their modules import on a CPU and nothing of what they ask for
+# beyond it: CUDA kernels, and two versions of torch.
+$(VENV)-native/.installed: tests/frameworks/native.txt tests/frameworks/native-alone.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-native
+	$(VENV)-native/bin/python -m pip install --quiet --disable-pip-version-check -r tests/frameworks/native.txt
+	$(VENV)-native/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/frameworks/native-alone.txt -e .
 	@touch $@
 
 $(VENV)-ms-swift/.installed: tests/frameworks/ms-swift.txt | $(BIN)/python

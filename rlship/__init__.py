@@ -15,8 +15,12 @@ is used.
 
 from __future__ import annotations
 
+import sys as _sys
+
 from . import tracing as _tracing
 from ._version import __version__
+from .guard import raised_by_signal
+from .hook import interception as _interception
 from .logger import Logger
 from .reduce import Reduce
 from .registry import current, init
@@ -42,8 +46,10 @@ __all__ = [
     "config",
     "define",
     "event",
+    "fingerprint",
     "flush",
     "init",
+    "ledger",
     "log",
     "record_metric",
     "rollback",
@@ -52,8 +58,12 @@ __all__ = [
     "span",
     "step",
     "summary",
+    "weights",
 ]
 
+
+if "_rlship_hook" not in _sys.modules:  # the hook of `rlship run` looks after these as well
+    _interception.start(_interception.ASKED)
 
 # Names of wandb's module that have another name here.
 _INSTEAD = {
@@ -85,9 +95,9 @@ def log(
         metrics: names and values. A value is a number, a bool (1 or 0), None (no observation), a scalar or array of
             numpy, torch or jax, a list or tuple of numbers (several observations), `{"v": [...], "w": [...]}`
             (observations and their weights), or a summary `{"n": 32, "sum": 7.2, "min": 0, "max": 1}` (`n` and any of
-            w, sum, min, max, first, last, m2). Any other dict is a group: `{"loss": {"pg": 1}}` is the metric
-            `loss/pg`. NaN and infinities are kept and counted as such. A value that cannot be used is left out, and
-            reported once for each name.
+            w, sum, min, max, first, last, m2, and for a histogram edges and counts). Any other dict is a group:
+            `{"loss": {"pg": 1}}` is the metric `loss/pg`. NaN and infinities are kept and counted as such. A value that
+            cannot be used is left out, and reported once for each name.
         step: 0..2^53-1. Default: the implicit step (`set_step`, `step`, `barrier`); without one the record belongs to
             no step and is aligned by its time.
         weight: weight of the observations in mean, std and sum, a finite number >= 0, or one for each element of an
@@ -243,6 +253,83 @@ def span(name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
         return _tracing.Span(current, name)
     # `make` returns Any: the timer of a GPU is of a module that is not imported here.
     return _tracing.make(current, name, timer, memory)  # type: ignore[no-any-return]
+
+
+def ledger(hop: str, key: Any, /, *, step: SupportsIndex | None = None, **given: Any) -> None:
+    """Record what a group of samples is at one hop of its way, so that the sidecar sees where it changes or is lost.
+
+        rlship.ledger("generated", key, tokens=ids, version=42)
+        rlship.ledger("rewarded", key, tokens=ids, reward=scores)
+        rlship.ledger("dropped", key, n=8, why="stale")
+        rlship.ledger("trained", key, tokens=ids, reward=scores, advantage=adv, mask=mask, step=s)
+
+    Only sums of digests are written, about 200 bytes a group and hop. docs/ledger.md has the checks, the costs, and
+    which rank records under FSDP, Megatron and verl.
+
+    Args:
+        hop: `generated`, `rewarded`, `dropped`, `trained`, or a name of your own between them, such as `buffered`.
+        key: one group, a text or a number; unique for each time that the group is generated. Or one for each sample,
+            a list or array: the call then records each group. Of all keys, `ledger_share` of `init` is kept.
+        step: as in `log`.
+
+    Given by name, all optional, and with one value for each sample unless it says otherwise:
+        n: the number of samples. Default: as many as the other arguments have.
+        tokens: integers: a list of lists, or an array of numpy or torch of shape (samples, length).
+        reward: numbers, or numbers for each token, which are summed.
+        advantage: numbers, or numbers for each token.
+        mask: for each token, whether it counts in the loss. Without `lengths` and `attention_mask`, rows of arrays end
+            at the last token that counts.
+        lengths: the number of tokens, where rows are padded at their end.
+        attention_mask: for each token, whether it is no padding.
+        sample: names of the samples. Default: samples are known by their tokens.
+        response: the number of tokens that the model generated; or one number, the sum.
+        version: the version of the weights that generated: one number, a tuple (least, greatest), or a list or array.
+        why: why the group was dropped, one text.
+        part: (i, k): these are the samples of part i of k. One rank of each data-parallel shard records its part.
+        retry: the number of the dispatch, from 0, where a group is dispatched again.
+        passes: how often the step trains on the group. Default: 1.
+        precision: "bf16" rounds numbers to bfloat16. Default: to float32.
+
+    Any other name is a field of numbers, such as `logprobs`. Tensors on a CUDA device are copied without waiting for
+    it, and evaluated by the writing thread. A call that cannot be used is left out and reported once.
+    """
+    current().ledger(hop, key, step=step, **given)
+
+
+def weights(version: SupportsIndex, fingerprint: object = None, *, step: SupportsIndex | None = None) -> None:
+    """Record which weights a version has, on both sides of a weight sync.
+
+        rlship.weights(42, fingerprint=rlship.fingerprint(model.named_parameters()))
+
+    Args:
+        version: 0..2^53-1.
+        fingerprint: what `rlship.fingerprint` returned. Default: unknown, so that nothing is compared.
+        step: as in `log`.
+    """
+    current().weights(version, fingerprint, step=step)
+
+
+def fingerprint(named_tensors: Any, dtype: Any = None) -> object:
+    """Take a fingerprint of a model's weights: some elements of the parameters that an inference engine neither joins
+    nor renames (norms, `o_proj`, `down_proj`).
+
+    Args:
+        named_tensors: a dict, or pairs of name and tensor, as `model.named_parameters()` gives them: whole tensors, or
+            those of the first rank of tensor parallelism.
+        dtype: in which the weights are served, "bfloat16" or "float32" (or of torch). Default: that of the tensors.
+
+    Returns an object for `weights`. It is the text "unknown" where the served form cannot be known (fp8, mixed types,
+    none of these parameters). Nothing here waits for a device.
+    """
+    from .ledgers.fingerprint import fingerprint as take
+
+    try:
+        return take(named_tensors, dtype)
+    except Exception as error:
+        if raised_by_signal(error):
+            raise
+        current().failed("fingerprint", error)
+        return "unknown"
 
 
 def set_step(step: SupportsIndex) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from sys import modules
 
-from . import definitions, endings, quota, rundata, settings, tracing
+from . import definitions, endings, rundata, settings, tracing
 from .batches import MAX_OBSERVATIONS, NUMBERS, observations
 from .buffer import CAPACITY, MAX_NOTES
 from .encode import MAX_NAME, metrics_note, size_of, why_not_a_name
 from .file import Disk
 from .flusher import Timing
 from .gpu import values as device_values
+from .gpu.memory import Allocator
 from .guard import guarded, raised_by_signal
 from .parts import Setup
 from .records import event_line, sample_line
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _MAX_TAGGED = 64
 _MANY_STEPLESS = 10  # calls of `log` without a step after which a job probably means steps
 _FINALISER_PRIORITY = -1000
+LEDGER_SHARE = 1 / 8  # of the keys
 
 
 class Logger:
@@ -65,7 +67,10 @@ class Logger:
         self.axis = axis
         self.given: tuple[Any, ...] = (None,) * 4  # the parts of the identity that `init` got as arguments
         self.clock = clock
+        self.ledger_share = LEDGER_SHARE
         self.steps = Steps()
+        # Fills in the memory of devices at each step, once system metrics or a span on a GPU ask for it.
+        self.allocator: Allocator | None = None
         self._setup = Setup(
             folder,
             identity,
@@ -135,6 +140,8 @@ class Logger:
         step = self.steps.current()
         self.log(metrics, step, weight)
         if step is not None and self.steps.outside() is not None:
+            if self.allocator is not None:
+                self._add_memory(self.stream, step)
             self.stream.barrier(step, self.clock(), wake=False)  # at each call, waking would cost more than the call
             self.steps.put(step + 1)
 
@@ -143,10 +150,14 @@ class Logger:
         if step == stream.promised:
             self._after_barrier(stream, "log", step)
         self.steps.reach(step)
+        if self.allocator is not None and stream.promised < 0:  # no barrier has come, and perhaps none will
+            self._add_memory(stream, step)
 
     def _note_stepless(self, stream: Stream) -> None:
         """Count a call of `log` while no step is known."""
         stream.unplaced = True
+        if self.allocator is not None:
+            self._add_memory(stream, None)
         self.steps.stepless += 1
         # On stderr only, and in one rank only: a process without steps is no misuse.
         if (
@@ -160,6 +171,30 @@ class Logger:
                 f"their own: a row holds all those of 10 s, or of one step of the trainer. If each call is a step, "
                 f"pass step= to log(), or count_steps=True to init(); count_steps=False says that it is on purpose",
             )
+
+    def fill_memory(self, step: int | None) -> None:
+        """Fill in the memory of devices from now on: at each barrier, and at `step` if there has been none."""
+        if self.allocator is None:
+            self.allocator = Allocator()
+        if self.stream.promised < 0:
+            self._add_memory(self.stream, step)
+
+    def _add_memory(self, stream: Stream, step: int | None) -> None:
+        """Write what torch's allocator holds, once at a step. A failure ends it, and is reported."""
+        allocator = self.allocator
+        if allocator is None:
+            return
+        try:
+            found = allocator.at(step)
+        except Exception as error:  # torch or its driver may raise anything
+            if raised_by_signal(error):
+                raise
+            allocator.failed = True
+            stream.failed("device memory", error)
+            return
+        if found:
+            for line in stream.encoder.lines(found, step, self.clock()):
+                stream.buffer.append(line, size_of(line), step)
 
     def record_metric(
         self,
@@ -346,13 +381,8 @@ class Logger:
             return
         if named is None or (step is not None and found is None):
             return
-        pri = quota.priority()
-        with stream.lock:
-            kept = stream.samples.admits(found, t, pri)
-            passed = stream.samples.passed()
-        if passed:
-            stream.report_dropped(passed)
-        if not kept:
+        pri = stream.admit(found, t)
+        if pri is None:
             return
 
         def report(column: str, why: str) -> None:
@@ -364,19 +394,18 @@ class Logger:
         except UnusableError as error:
             stream.misuse.refuse("columns", f"sample({named[:40]!r}) is left out: {error}")
             return
-        size = size_of(line)
-        stream.samples.spend(found, t, size)
-        stream.buffer.append(line, size, found)
-        if stream.buffer.size > stream.wake_at:
-            stream.wake()
+        stream.append_sample(line, found, t)
 
     def _without_secrets(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The attributes of an event `config`; what a `run` record would leave out is named in one."""
-        dropped: list[settings.Path] = []
-        kept: dict[str, Any] = settings.without_secrets(("config",), config, dropped)
+        """The attributes of an event `config`, read as `config` reads them; what it would leave out is named in one."""
+
+        def report(path: str, why: str) -> None:
+            self.stream.misuse.tell("event", f"event {path[:200]}", f"event('config'): {path[:100]!r}: {why}")
+
+        kept, dropped = settings.as_data(("config",), config, report)
         if dropped:
             self.run_data(dropped=[".".join(path) for path in dropped])
-        return kept
+        return kept  # type: ignore[no-any-return]
 
     def _event(self, stream: Stream, name: str, attrs: Mapping[str, Any], step: int | None, t: float) -> bool:
         def report(attribute: str, why: str) -> None:
@@ -419,6 +448,39 @@ class Logger:
             f"sample({table[:40]!r}): the score of type {type(score).__name__} {why}: the row is kept without a score",
         )
         return None
+
+    # The ledger
+
+    @guarded(None)
+    def ledger(self, hop: str, key: Any, /, *, step: SupportsIndex | None = None, **given: Any) -> None:
+        """Record what a group of samples is at one hop. See `rlship.ledger`."""
+        from .ledgers import calls, digest, entry  # a job without a ledger does not pay for it
+
+        if type(key) is str and not digest.keeps(key, self.ledger_share):
+            return  # as most calls
+        stream = self.stream
+        if not stream.live and not self._begin():
+            return
+        t = self.clock()
+        found = self.steps.current() if step is None else self._checked(step, "ledger")
+        named = self._named("ledger", hop)
+        if named is None or (step is not None and found is None):
+            return
+        calls.record(stream, entry.Given(named, key, given), self.ledger_share, found, t)
+
+    @guarded(None)
+    def weights(self, version: SupportsIndex, fingerprint: object = None, *, step: SupportsIndex | None = None) -> None:
+        """Record which weights a version has. See `rlship.weights`."""
+        stream = self.stream
+        if not stream.live and not self._begin():
+            return
+        t = self.clock()
+        found = self.steps.current() if step is None else self._checked(step, "weights")
+        if step is not None and found is None:
+            return
+        from .ledgers import calls
+
+        calls.record_weights(stream, version, fingerprint, found, t)
 
     # The run
 
@@ -482,6 +544,10 @@ class Logger:
                 found = checked
             else:
                 return
+            if self.allocator is not None and stream.live:
+                if stream.promised < 0:
+                    self.allocator.step = -1  # the first step may have it from its beginning
+                self._add_memory(stream, found)
             stream.barrier(found, t)
             self.steps.put(found + 1)
         except Exception as error:  # the promise is that logging never crashes the job
@@ -512,6 +578,8 @@ class Logger:
         self.stream.misuse.forward(found, max(known, default=-1))
         self.stream.rollback(found)
         self.steps.put(found)
+        if self.allocator is not None:
+            self.allocator.step = -1
 
     def _after_barrier(self, stream: Stream, call: str, step: int) -> bool:
         """Whether the call is for the step of the barrier before it, with no `log` of a later step: reported once."""
@@ -585,6 +653,11 @@ class Logger:
         return self.stream.path
 
     @property
+    def local_rank(self) -> int | None:
+        """This process's number on its host, as the launcher counts; None if it does not say."""
+        return self._setup.identity.local_rank
+
+    @property
     def closed(self) -> bool:
         """True if `close` was called."""
         return self.stream.closed
@@ -609,6 +682,13 @@ class Logger:
     def adopt(self, parent: str | None) -> None:
         """Make this the writer of a child process of the writer `parent`. Only before the first call."""
         self.stream.parts.parent = parent
+
+    def attend(self, opened: float, each_round: Callable[[], object]) -> None:
+        """Have the file begin at `opened` (Unix seconds), and the writing thread call `each_round()` in each round.
+
+        Only before the first call.
+        """
+        self._setup.opened, self._setup.each_round = opened, each_round
 
     def find_facts(self) -> None:
         """Let the writing thread add facts about this process to the run data. A forked child adds none."""

@@ -87,7 +87,7 @@ def init(
     attempt: int | None = None,
     axis: str = "global_step",
     labels: Mapping[str, Any] | None = None,
-    system_metrics: bool | float | None = None,
+    system_metrics: bool | float | Mapping[str, Any] | None = None,
     count_steps: bool | None = None,
     config: Any = None,
     name: str | None = None,
@@ -97,6 +97,7 @@ def init(
     project: str | None = None,
     entity: str | None = None,
     job_type: str | None = None,
+    ledger_share: float | None = None,
     **unknown: NoReturn,
 ) -> Logger:
     """Open this process's file for one actor, and return the Logger that writes it.
@@ -118,16 +119,21 @@ def init(
             `RLSHIP_ATTEMPT`, else the launcher's restart count.
         axis: what this actor's steps count.
         labels: facts about this process, kept as text in the file, at most 8 KiB in all.
-        system_metrics: also log what this process, its machine and its GPUs use, from a thread of its own: True for
-            once a second, or the seconds between two samples. Needs psutil and nvidia-ml-py (`pip install psutil
-            nvidia-ml-py`); metrics that are not available are reported once and left out. Default:
-            `RLSHIP_SYSTEM_METRICS` (1, or seconds), else off.
+        system_metrics: also log what this process, its machine and its GPUs use, from a thread of its own, and what
+            torch's allocator holds at each step: True for once a second, the seconds between two samples, or a dict of
+            `interval` (those seconds), `roles` (the actors whose processes do this, such as `["trainer"]`) and `gpus`
+            (indices or UUIDs, "local", "all" or "none"; default: the visible ones). Needs psutil and nvidia-ml-py
+            (`pip install psutil nvidia-ml-py`), or the vendor's `npu-smi` or `amd-smi`; metrics that are not available
+            are reported once and left out. Default: `RLSHIP_SYSTEM_METRICS` (1, 0, or seconds),
+            `RLSHIP_SYSTEM_METRICS_ROLES` and `RLSHIP_SYSTEM_METRICS_GPUS`, else off.
         count_steps: True makes each call of `log` without `step=` a step of its own: 0, 1, 2, … or, from a step that
             the job sets, on from there. The call ends its step, so no `barrier` is needed. False says that this process
             has no steps on purpose, and nothing is reported about it. Default: calls are not counted.
         config: the configuration of this process, such as hyper-parameters: see `rlship.config`.
         name, notes, tags, group, job_type: what the run is called and what it belongs to, as at W&B. Where processes
             differ, those of the lead count.
+        ledger_share: the share of groups that `rlship.ledger` records, 0 to 1. It has to be the same in every process.
+            Default: `RLSHIP_LEDGER_SHARE`, else 1/8.
         project, entity: of W&B. They count when the run is made there, and only in a folder that the sidecar trusts.
 
     If neither the argument nor the environment gives `dir` or `actor`, this reports it on stderr and returns a Logger
@@ -152,6 +158,7 @@ def init(
             logger = _init(dir, actor, replica, rank, world, attempt, axis, labels, system_metrics)
             if count_steps is not None:
                 logger.steps.count(bool(count_steps))
+            _set_share(logger, ledger_share)
             logger.run_data(**run)
             return logger
     except Exception as error:  # the promise is that logging never crashes the job
@@ -164,6 +171,20 @@ def init(
             text = ""
         _notices.once(f"init {kind} {text}", f"init failed, nothing is logged: {kind}: {text}")
         return _disabled
+
+
+def _set_share(logger: Logger, share: float | None) -> None:
+    given: object = os.environ.get("RLSHIP_LEDGER_SHARE") if share is None else share
+    if given is None or given == "":
+        return
+    try:
+        found = float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        found = -1.0
+    if 0 <= found <= 1:
+        logger.ledger_share = found
+    else:
+        logger.report("init", f"ledger_share {given!r:.40}", f"ledger_share={given!r:.40} is not a number from 0 to 1")
 
 
 def current() -> Logger:
@@ -197,7 +218,7 @@ def _init(
     attempt: int | None,
     axis: str,
     labels: Mapping[str, Any] | None,
-    system_metrics: bool | float | None,
+    system_metrics: bool | float | Mapping[str, Any] | None,
 ) -> Logger:
     if is_off():
         return _disabled
@@ -251,7 +272,7 @@ def _init(
     _set_default(logger, inherited)
     if logger.start() and identity.rank == 0 and identity.replica == "0":
         _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")
-    _sample(logger, os.environ.get("RLSHIP_SYSTEM_METRICS") if system_metrics is None else system_metrics, warn)
+    start_sampling(logger, system_metrics, warn)
     if logger.begun:
         for message in told:
             logger.stream.report("init", message)
@@ -284,19 +305,25 @@ def _set_default(logger: Logger, inherited: Logger | None) -> None:
         )
 
 
-def _sample(logger: Logger, asked: object, warn: Callable[[str], object]) -> None:
-    """Log system metrics as well, if the argument or the environment requests them."""
-    if not asked:
+def start_sampling(logger: Logger, given: object, warn: Callable[[str], object]) -> None:
+    """Log system metrics as well, if the argument of `init` or the environment asks for them."""
+    if given is None and not any(name.startswith("RLSHIP_SYSTEM_METRICS") for name in os.environ):
         return
-    from .system import worker
+    if given is None and logger.stream.parts.parent is not None:
+        return  # the parent's values contain this process
+    from .system import asked
 
     try:
-        interval_s = worker.interval_of(asked)
-    except ValueError as error:
+        found = asked.read(given, os.environ, logger.actor)
+    except Exception as error:  # ValueError, or anything that the code of a given value raises
+        if raised_by_signal(error):
+            raise
         warn(f"{error}; no system metrics are logged")
         return
-    if interval_s is not None and logger.begun:
-        worker.start(logger, interval_s)
+    if found is not None and logger.begun:
+        from .system import worker
+
+        worker.start(logger, found)
 
 
 def _report_difference(known: Logger, asked: Mapping[str, Any]) -> None:

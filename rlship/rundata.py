@@ -42,6 +42,7 @@ class RunData:
         self._leaves: dict[Path, str] = {}
         self._waiting: dict[Path, str] = {}  # those that no record has yet
         self._above: set[Path] = set()  # paths that are, or were, above a leaf
+        self._emptied: dict[Path, str] = {}  # above a leaf, a leaf, and above other leaves again: no record says that
         self._dropped: dict[str, bool] = {}  # whether a record names the path
         self._keys: dict[str, int] = {}
         self._bytes: dict[str, int] = {}
@@ -65,8 +66,9 @@ class RunData:
         if not self._waiting and not new:
             return []
         waiting, self._waiting = self._waiting, {}
+        emptied, self._emptied = self._emptied, {}
         self._dropped |= dict.fromkeys(new, True)
-        return lines(waiting | _named(new), self._t)
+        return lines(emptied, self._t) + lines(waiting | _named(new), self._t)
 
     def all(self) -> list[str]:
         """The records of everything. What waits goes on waiting: older lines may come between these and its own."""
@@ -87,11 +89,22 @@ class RunData:
     def _make_room(self, path: Path) -> None:
         """Remove the leaves that a leaf at `path` replaces: above it, and all below it."""
         for length in range(1, len(path)):
-            self._withdraw(path[:length])
-            self._above.add(path[:length])
+            above = path[:length]
+            if above in self._waiting and above in self._above:
+                self._empty(above)
+            self._withdraw(above)
+            self._above.add(above)
         if path in self._above:
             for below in [known for known in self._leaves if known[: len(path)] == path]:
                 self._withdraw(below)
+
+    def _empty(self, path: Path) -> None:
+        """What records said below a path is gone. The leaf that took its place will be in none; `{}` is, instead."""
+        if any(path[:length] in self._emptied for length in range(1, len(path) + 1)):
+            return
+        for below in [known for known in self._emptied if known[: len(path)] == path]:
+            del self._emptied[below]
+        self._emptied[path] = "{}"
 
     def _withdraw(self, path: Path) -> None:
         before = self._leaves.pop(path, None)

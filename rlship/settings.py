@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from .encode import json_string, size_of, why_not_a_name
-from .hidden import IN_ITS_PLACE, is_secret, is_secret_argument
+from .hidden import IN_ITS_PLACE, has_secret, is_secret, is_secret_argument
 from .values import INT64, count_of, number, why_unusable
 
 TYPE_CHECKING = False
@@ -51,7 +51,9 @@ class Settings:
                     self.leaves[path] = self._bounded(path, text)
                 return
         except Exception as error:  # noqa: BLE001 - the value's own code may raise anything: the others are good
-            self._report(".".join(path), f"{why_unusable(error)}; its type stands in its place")
+            why = why_unusable(error)
+            why = type(error).__name__ if has_secret(why) else why
+            self._report(".".join(path), f"{why}; its type stands in its place")
             self.leaves[path] = json_string(_type_of(value))
             return
         if not pairs:
@@ -110,8 +112,9 @@ class Settings:
     def _array(self, path: Path, items: Sequence[Any], depth: int) -> str:
         texts: list[str] = []
         room, before = _MAX_LEAF, ""
+        names = getattr(items, "_fields", ())  # of a named tuple
         for i, item in enumerate(items):
-            place = (*path, str(i))
+            place = (*path, str(names[i]) if len(names) == len(items) else str(i))
             if room < 0 or not self._has_room(path):
                 break
             if isinstance(item, str) and is_secret_argument(before, item):
@@ -157,23 +160,21 @@ def pairs_of(value: Any) -> list[tuple[Any, Any]] | None:
     return None if names is None else [(name, _got(value.__getattribute__, name)) for name in names]
 
 
-def without_secrets(path: Path, value: Any, dropped: list[Path]) -> Any:
-    """The value with its secrets left out, in dicts and lists at any depth. Adds their paths to `dropped`."""
-    if len(path) > _MAX_DEPTH:
-        return value
-    if isinstance(value, dict):
-        kept = {}
-        for key, item in value.items():
-            place = (*path, str(key))
-            if isinstance(item, str) and is_secret(place, item):
-                dropped.append(place)
-            else:
-                kept[key] = without_secrets(place, item, dropped)
-        return kept
-    if isinstance(value, list):
-        held = {str(i): item for i, item in enumerate(value)}
-        return [*(dict.fromkeys(held, IN_ITS_PLACE) | without_secrets(path, held, dropped)).values()]
-    return value
+def as_data(path: Path, value: Mapping[str, Any], report: Report) -> tuple[Any, list[Path]]:
+    """A configuration as JSON data, and the paths of its secrets, which are left out of it."""
+    from json import loads  # few jobs need it
+
+    found = Settings(report)
+    found.add(path, value)
+    tree: dict[str, Any] = {}
+    for (*above, name), text in found.leaves.items():
+        inner = tree
+        for one in above:
+            inner = inner.setdefault(one, {})
+        inner[name] = loads(text)
+    for name in path:
+        tree = tree.get(name, {})
+    return tree, found.dropped
 
 
 def _got(get: Callable[[Any], Any], name: Any) -> Any:

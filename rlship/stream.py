@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from . import records
+from . import quota, records
 from .buffer import Buffer, encoded
 from .clock import Probe
 from .declared import Declared
@@ -226,6 +226,24 @@ class Stream:
                 f"{refused[0][0]} has more than {MAX_KEYS} keys or 4 MiB: {first!r} and {len(refused) - 1} others of "
                 f"this call are left out",
             )
+
+    def admit(self, step: int | None, t: float) -> float | None:
+        """The priority of a sample that is offered at `t`; None if the quota of its step has no place for it."""
+        pri = quota.priority()
+        with self.lock:
+            kept = self.samples.admits(step, t, pri)
+            passed = self.samples.passed()
+        if passed:
+            self.report_dropped(passed)
+        return pri if kept else None
+
+    def append_sample(self, line: str, step: int | None, t: float) -> None:
+        """Put the line of an admitted sample into the buffer."""
+        size = size_of(line)
+        self.samples.spend(step, t, size)
+        self.buffer.append(line, size, step)
+        if self.buffer.size > self.wake_at:
+            self.wake()
 
     def report_dropped(self, dropped: list[Dropped]) -> None:
         """Write the number of dropped samples, one event for each step."""

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 GREATEST = 1.7976931348623157e308  # of all doubles
 INT64 = 1 << 63
-SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2"))
+_BINS = frozenset(("edges", "counts"))
+SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2", *_BINS))
 _SCALARS = frozenset((float, int, bool, type(None)))
 
 ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
@@ -146,6 +147,8 @@ def summary(value: Mapping[Any, Any]) -> str:
     """Encode a summary object. Raises UnusableError if it is not one."""
     parts = []
     for name, given in value.items():
+        if name in _BINS:
+            continue
         item = scalar(given)
         if item is None or item - item != 0:
             raise UnusableError(f"the summary's {name} is {given!r}, not a finite number")
@@ -154,7 +157,31 @@ def summary(value: Mapping[Any, Any]) -> str:
         if name == "n" and (isinstance(item, float) and not item.is_integer()):
             raise UnusableError(f"the summary's n is {given!r}, not an integer")
         parts.append(f'"{name}":{number(int(item) if name == "n" else item)}')
+    if not _BINS.isdisjoint(value):
+        parts.append(_bins(value))
     return "{" + ",".join(parts) + "}"
+
+
+def _bins(value: Mapping[Any, Any]) -> str:
+    """Encode edges and counts of a summary. Raises UnusableError unless they are a histogram of its n observations."""
+    edges, counts = _finite("edges", value.get("edges")), _finite("counts", value.get("counts"))
+    if not len(edges) == len(counts) + 1 > 1:
+        raise UnusableError(f"the summary has {len(edges)} edges and {len(counts)} counts, not one edge more")
+    if edges != sorted(edges):
+        raise UnusableError("the summary's edges descend in places")
+    whole = [int(count) for count in counts]
+    if whole != counts or min(whole) < 0 or sum(whole) != value["n"]:
+        raise UnusableError(f"the summary's counts are not integers >= 0 that add up to its n, {value['n']!r:.40}")
+    return f'"edges":[{",".join(map(number, edges))}],"counts":[{",".join(map(number, whole))}]'
+
+
+def _finite(what: str, value: Any) -> list[float]:
+    """Several finite numbers. Raises UnusableError."""
+    found = plain(value)
+    numbers = [item for item in found if item is not None and item - item == 0] if isinstance(found, list) else []
+    if not isinstance(found, list) or len(numbers) < len(found):
+        raise UnusableError(f"the summary's {what} are no list of finite numbers")
+    return numbers
 
 
 def count_of(value: Any) -> int:

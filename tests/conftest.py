@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from contextlib import suppress
@@ -22,6 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take signals as a terminal gives them: a shell may have them ignored for tests in the background, and every
     process that a test starts would inherit that.
     """
+    gc.disable()  # until all tests are collected: nothing of them is garbage
     cases.draw_all(config.getoption("--all-cases"))
     # How fast examples are made depends on what else the machine does. The rest is that of the profile in use.
     patient = settings(
@@ -49,6 +51,17 @@ def pytest_collection(session: pytest.Session) -> None:
         for path in sorted(session.config.rootpath.glob("tests/*/test_*.py"))[int(number[2:]) :: int(count)]:
             with suppress(Exception):  # the collection imports it again and reports what is wrong
                 import_module(f"tests.{path.parent.name}.{path.stem}")
+
+
+def pytest_collection_finish() -> None:
+    """Have no garbage collection look through what all of the tests are: thousands of objects that stay to the end."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Collect them at the end: extension modules look then for what is left of theirs."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before markers select

@@ -47,7 +47,11 @@ class OpenFolder:
         """Open the regular file at `path`, which is in this folder. Returns its descriptor and size. Raises as
         `open_plain`.
         """
-        return _regular(os.open(path.rpartition("/")[2], OPEN_FLAGS, dir_fd=self._fd), path)
+        return _regular(self.open_any(path), path)
+
+    def open_any(self, path: str) -> int:
+        """Open what is at `path` in this folder, for a reader that knows it by its bytes. Raises OSError."""
+        return os.open(path.rpartition("/")[2], OPEN_FLAGS, dir_fd=self._fd)
 
 
 def _regular(fd: int, path: str) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,15 +11,15 @@ import orjson
 
 from rlship_formats.values import Histogram
 
-STEP, ALIGNED, CLOCK, POINT = "step", "aligned", "clock", "point"
+STEP, ALIGNED, CLOCK, POINT, LEDGER = "step", "aligned", "clock", "point", "ledger"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
     """The subject of one row.
 
-    `index` is the step of a `kind` "step" or "aligned", the number of the window of a "clock", and the byte offset of
-    the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
+    `index` is the step of a `kind` "step", "aligned" or "ledger", the number of the window of a "clock", and the byte
+    offset of the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
     """
 
     actor: str
@@ -40,6 +40,8 @@ class Unit:
 
 
 _Value = TypeVar("_Value")
+
+Lineage = tuple[int, int, int]  # submission, attempt, rollbacks
 
 
 class RankName(NamedTuple):
@@ -118,7 +120,9 @@ class Coverage:
     Ranks are named `<replica>.<rank>`, neighbours as `<replica>.<first>-<last>`, in merge order (`count_ranks` counts
     them). `short` maps `<actor>/<metric>` to the ranks that finished the step without this metric, though they logged
     it shortly before. `lives` is above 1 where one rank has values of several processes, started one after the other,
-    or where several submissions of the job have.
+    or where several submissions of the job have. `lineage` is the submission, attempt and number of rollbacks of the
+    newest lines that count: it is greater where a step was done again. It is None for other units than steps, and
+    where it is `plain_lineage(attempts)`.
     """
 
     ranks: tuple[str, ...]
@@ -130,6 +134,12 @@ class Coverage:
     underivable: tuple[str, ...] = ()
     short: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lives: int = 1
+    lineage: Lineage | None = None
+
+
+def plain_lineage(attempts: Sequence[int]) -> Lineage:
+    """The lineage of a step of a job that was submitted once and never went back."""
+    return 0, max(attempts, default=0), 0
 
 
 def count_short(coverage: Coverage) -> int:
@@ -282,6 +292,7 @@ class Row:
                 "underivable": coverage.underivable,
                 **({"short": coverage.short} if coverage.short else {}),
                 **({"lives": coverage.lives} if coverage.lives > 1 else {}),
+                **({"lineage": coverage.lineage} if coverage.lineage else {}),
             },
             "arrival": {
                 "revision": self.arrival.revision,
@@ -322,6 +333,7 @@ class Row:
                 tuple(coverage["underivable"]),
                 {key: tuple(ranks) for key, ranks in coverage.get("short", {}).items()},
                 coverage.get("lives", 1),
+                tuple(coverage["lineage"]) if "lineage" in coverage else None,
             ),
             Arrival(body["row"], arrival["revision"], tuple(arrival["changed"]), arrival["closed"]),
             {

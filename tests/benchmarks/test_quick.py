@@ -102,7 +102,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-SHORT = ("writer", "ingest", "hook")
+SHORT = ("ingest", "hook")
 
 
 COMPILED = ("network",)  # a C compiler makes what it needs

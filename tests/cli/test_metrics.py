@@ -38,7 +38,7 @@ def test_a_line() -> None:
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
-        ("KV_", ["gen/kv_usage", "gen/kv_capacity", "gen/kv_miss_rate", "mem/kv_peak"]),
+        ("KV_", ["gen/kv_usage", "gen/kv_capacity", "gen/kv_miss_rate", "mem/kv_peak", "mem/kv_peak_bytes"]),
         ("gen/kv_*", ["gen/kv_usage", "gen/kv_capacity", "gen/kv_miss_rate"]),
         ("upd/?????_s", ["upd/optim_s"]),
         ("*/l[r]", ["train/lr"]),
@@ -92,6 +92,8 @@ def test_foreign_names_are_listed_on_request() -> None:
     told = run("mem/reserved", "--aliases").stdout.splitlines()
     assert told[2:] == [
         "    verl: perf/max_memory_reserved_gb (GiB, x 1073741824)",
+        "    verl: actor/perf/max_memory_reserved_gb (GiB, x 1073741824)",
+        "    verl: critic/perf/max_memory_reserved_gb (GiB, x 1073741824)",
         "    TorchTitan: memory/max_reserved(GiB) (GiB, x 1073741824)",
     ]
     assert "    verl: critic/rewards/max (max)" in run("--aliases").stdout.splitlines()
@@ -103,10 +105,17 @@ def test_json() -> None:
     assert json.loads(line) == {
         "name": "buf/evicted",
         "unit": "count",
-        "reduce": ["sum"],
+        "reduce": ["sum", "rate"],
         "scope": ["buffer"],
         "per_rank": False,
         "meaning": "Samples that a buffer threw away.",
+        "evidence": {
+            "kind": "level",
+            "direction": "up",
+            "size": 2.0,
+            "floor": 0.0,
+            "source": "proposed, not measured",
+        },
         "aliases": [
             {"name": name, "framework": framework, "reduce": None, "unit": None, "scale": 1.0}
             for framework, name in (
@@ -152,4 +161,4 @@ def test_the_page_has_everything() -> None:
     for metric in METRICS:
         assert f"\n| `{metric.name}` | {metric.unit} | " in page
         assert all(f"`{alias.name}`" in page for alias in metric.aliases)
-    assert {row.count(" | ") for row in rows} == {1, 4}
+    assert {row.count(" | ") for row in rows} == {1, 4, 5}

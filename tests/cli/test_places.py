@@ -11,9 +11,9 @@ from rlship_sidecar.cli.places import require
 from rlship_sidecar.errors import NothingToWatch
 
 
-def hint(directory: Path) -> str:
+def hint(directory: Path, *, waits: bool = False) -> str:
     with pytest.raises(NothingToWatch) as caught:
-        require(directory)
+        require(directory, waits=waits)
     assert str(directory) in caught.value.message
     return caught.value.hint
 
@@ -39,14 +39,20 @@ def test_a_missing_folder_gets_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "outputs" / "grpo-7b").mkdir(parents=True)
     assert hint(tmp_path / "outputs" / "grpo-7") == f"did you mean {tmp_path}/outputs/grpo-7b?"
     assert hint(tmp_path / "output" / "grpo-7b") == f"did you mean {tmp_path}/outputs?"
+    new = tmp_path / "outputs" / "grpo-7"
+    assert hint(new, waits=True) == (
+        f"did you mean {new}b? Otherwise create it if the job is still to start: mkdir -p {new}"
+    )
 
 
 def test_a_missing_folder_like_no_other(tmp_path: Path) -> None:
-    """Where nothing is near, the hint says how to make the folder, and where the path ends."""
-    assert hint(tmp_path / "zz") == f"create it if the job is still to start: mkdir -p {tmp_path / 'zz'}"
+    """Where nothing is near, the hint says where the path ends; and how to make the folder to a command that waits."""
+    for missing in ("zz", "zz/a"):
+        assert hint(tmp_path / missing) == (f"give the folder that the job logs into; the path exists up to {tmp_path}")
+    assert hint(tmp_path / "zz", waits=True) == f"create it if the job is still to start: mkdir -p {tmp_path / 'zz'}"
     deep = tmp_path / "zz" / "a" / "b c"
     ends = f"{tmp_path / 'zz'} does not exist; {tmp_path} does"
-    assert hint(deep) == f"{ends}: create it if the job is still to start: mkdir -p '{deep}'"
+    assert hint(deep, waits=True) == f"{ends}: create it if the job is still to start: mkdir -p '{deep}'"
 
 
 def test_a_file_is_answered_with_its_experiment(tmp_path: Path) -> None:

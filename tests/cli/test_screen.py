@@ -211,6 +211,21 @@ def test_a_wide_detail_is_wrapped_where_rows_are_free() -> None:
     assert [len(line) <= 80 for line in shown(status, height=4)] == [True] * 4
 
 
+def test_a_rank_that_holds_rows_back_is_named_beside_healthy_experiments() -> None:
+    """Its line stays and theirs give way, once it has held rows back for some seconds and while a sidecar waits."""
+
+    def held(lag_s: float, t: float = T) -> Status:
+        note = f"step 13 has waited {lag_s:.0f} s for r1; goes on without it after 30 s of silence"
+        return running("held", t=t, actors=[an_actor(note=note, waiting="0.1", lag_s=lag_s)])
+
+    healthy = [running(f"run-{i}") for i in range(9)]
+    found = shown(held(13.0), *healthy)
+    assert len(found) <= 24 and begins(found, "  trainer  4/4 ranks, step 12, lag 13 s, step 13 has waited 13 s for r1")
+    assert begins(found, "held ")[0].endswith("step 12, trainer step 13 has waited 13 s for r1")
+    for other in (shown(held(4.0), *healthy), shown(held(13.0, t=T - 900), *healthy, watched=False)):
+        assert not any("has waited" in line for line in other)
+
+
 def test_no_experiment_is_left_out_for_a_note() -> None:
     """Where all experiments fit, notes, sinks, actors and curves give way to them; trouble does not."""
     status = running("run", actors=[an_actor(missing=["0.1"])], notes=[f"note {i}" for i in range(9)])

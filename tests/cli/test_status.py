@@ -83,8 +83,8 @@ def test_what_the_job_said_of_the_run_is_shown(tmp_path: Path, lease: Lease) -> 
     facts = {"git": "9f2c", "host": "n07", "packages.torch": "2.13.0", "cwd": "/home"}
     config = {"lr": 0.1, "opt.name": "adam", "note": "\x1b[2J" + "x" * 300}
     about = RunStatus(
-        "running",
-        "seven",
+        outcome="running",
+        name="seven",
         tags=["a", "b"],
         config=config,
         config_keys=226,

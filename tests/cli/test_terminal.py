@@ -8,7 +8,7 @@ from typing import Any
 
 from rlship_sidecar.decode.lines import MAX_REPORTED_CHARS
 from rlship_sidecar.report import terminal
-from rlship_sidecar.report.status import ClockStatus, LackingStatus, NonFiniteStatus, ShortStatus, StreamStatus
+from rlship_sidecar.report.status import ClockStatus, LackingStatus, NonFiniteStatus, ShortStatus, Status, StreamStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 NASTY = "tr\x1b[2J\u202eainer\n[red]"
@@ -150,11 +150,12 @@ def test_durations() -> None:
 def test_metrics_that_ranks_left_out_are_named() -> None:
     """The footer names rank and metric, by ranks; a line says once which are new."""
     short = {"trainer/grad": ["0.3"], "trainer/kl": ["0.1-2"], "trainer/loss": ["0.3"]}
-    status = a_status(short=[ShortStatus("trainer", 7, 20, 59, short)])
+    status = a_status(short=[ShortStatus("trainer", 7, 20, 59, short, of_last=short)])
     assert "trainer: 7 rows lack a metric of a rank, steps 20..59: r3 left out grad, loss; r1-2 left out kl" in (
         terminal.columns(status)
     )
-    one = a_status(short=[ShortStatus("trainer", 1, 20, 20, {"trainer/loss": ["0.3"]})])
+    loss = {"trainer/loss": ["0.3"]}
+    one = a_status(short=[ShortStatus("trainer", 1, 20, 20, loss, of_last=loss)])
     assert "trainer: 1 row lacks a metric of a rank, step 20: r3 left out loss" in terminal.columns(one)
     assert terminal.lines(a_status(), one) == ["trainer step 20: r3 left out loss"]
     newest = a_status(short=[ShortStatus("trainer", 79, 1, 79, {"trainer/loss": ["0.3"]}, of_newest=20)])
@@ -164,8 +165,27 @@ def test_metrics_that_ranks_left_out_are_named() -> None:
     )
     assert terminal.lines(one, one) == []
     assert terminal.lines(one, status) == ["trainer step 59: r3 left out grad; r1-2 left out kl"]
-    many = a_status(short=[ShortStatus("trainer", 1, 20, 20, {f"trainer/m{i}": [f"0.{i // 6}"] for i in range(36)})])
+    metrics = {f"trainer/m{i}": [f"0.{i // 6}"] for i in range(36)}
+    many = a_status(short=[ShortStatus("trainer", 1, 20, 20, metrics, of_last=metrics)])
     assert terminal.lines(a_status(), many)[0].endswith("r3 left out m18, m19, m20, m21 and 2 more; and 2 more")
+
+
+def test_a_rank_is_named_at_the_step_at_which_it_left_a_metric_out() -> None:
+    """Another rank that did so at an earlier step is not named there; the rows together lack `some of` the ranks."""
+
+    def short(rows: int, first: int, last: int, ranks: list[str], of_last: list[str], *varied: str) -> Status:
+        one = ShortStatus("trainer", rows, first, last, {"trainer/aux": ranks}, varied=list(varied))
+        one.of_last = {"trainer/aux": of_last}
+        return a_status(short=[one])
+
+    first, both = short(1, 3, 3, ["0.1"], ["0.1"]), short(2, 3, 9, ["0.1-2"], ["0.2"], "trainer/aux")
+    assert terminal.lines(first, both) == ["trainer step 9: r2 left out aux"]
+    assert terminal.lines(a_status(), both) == [
+        "trainer step 9: r2 left out aux",
+        "trainer before step 9: r1 left out aux",
+    ]
+    assert terminal.lines(both, short(3, 3, 12, ["0.1-2"], ["0.1"], "trainer/aux")) == []
+    assert "trainer: 2 rows lack a metric of a rank, steps 3..9: some of r1-2 left out aux" in terminal.columns(both)
 
 
 def test_lines_of_the_first_status() -> None:

@@ -121,7 +121,14 @@ def test_missing_folder(tmp_path: Path) -> None:
     (tmp_path / "outputs").mkdir()
     done = run_process(tmp_path, "watch", "output")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"rlship: there is no folder output\n  did you mean {tmp_path}/outputs?\n"
+    assert done.stderr == (
+        f"rlship: there is no folder output\n  did you mean {tmp_path}/outputs? Otherwise create it if the job is "
+        "still to start: mkdir -p output\n"
+    )
+    done = run_process(tmp_path, "status", "zz")
+    assert done.stderr == (
+        f"rlship: there is no folder zz\n  give the folder that the job logs into; the path exists up to {tmp_path}\n"
+    )
 
 
 @pytest.mark.parametrize("verb", ["watch", "status"])

@@ -10,8 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,6 +23,7 @@ from rlship_sidecar.sinks.names import DEFAULT_NAMES, flatten
 from rlship_sidecar.sinks.tensorboard.sink import CHARTS, TensorBoardSink
 from tests.demo.test_examples import EXAMPLES, LAUNCHER
 from tests.kit import browser
+from tests.kit.board import board
 from tests.sinks.rows import make_run
 
 STEPS, WINDOW_S = 60, 0.5
@@ -121,7 +121,7 @@ def test_policy_lag_rises_at_its_step_and_in_its_window(rows: list[Row]) -> None
 
     lags = figures(by_index(rows, "generator", "clock"), "clock/generator/policy_lag")
     usual = median(lag for index, lag in lags.items() if window(rows, 1) < index < window(rows, TURN))
-    assert max(lags[index] for index in range(window(rows, step - 1), window(rows, step) + 1)) > max(usual, limit)
+    assert max(lags[index] for index in range(window(rows, step - 1), window(rows, step) + 1)) >= max(usual, limit)
     assert median(lag for index, lag in lags.items() if window(rows, step) < index < window(rows, STEPS - 1)) > usual
 
     versions = by_index(rows, "generator", "aligned")[step]["per_rank"]["generator/policy_version"]
@@ -133,7 +133,7 @@ def test_reward_falls_later(rows: list[Row]) -> None:
     rewards = figures(by_index(rows, "trainer", "step"), "trainer/reward")
     assert list(rewards) == list(range(STEPS))
     before = median(rewards[step] for step in range(TURN - CYCLE, TURN))
-    assert median(rewards[step] for step in range(STEPS - CYCLE, STEPS)) < 0.6 * before
+    assert median(rewards[step] for step in range(STEPS - CYCLE, STEPS)) < 0.7 * before
     fall = onset(rewards, lambda reward: reward < 0.7 * before)
     assert fall > rise(rows)[0] > TURN
 
@@ -197,19 +197,6 @@ def test_the_job_makes_a_dozen_charts(rows: list[Row]) -> None:
         assert all(name.startswith("zz_rlship/") for name in names[len(charts) :])
 
 
-@contextmanager
-def tensorboard(logdir: Path) -> Iterator[str]:
-    """A server's address."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            found = next(filter(None, (re.search(r" at (http://\S+)", text) for text in server.stderr)))
-            yield found[1]
-        finally:
-            server.terminate()
-
-
 @pytest.mark.toolchain
 def test_what_tensorboard_shows_first(rows: list[Row], tmp_path: Path) -> None:
     """In a browser the sections are in the order of their names, reward first and rlship's own last; the run is called
@@ -219,9 +206,9 @@ def test_what_tensorboard_shows_first(rows: list[Row], tmp_path: Path) -> None:
     sink.open(make_run(tmp_path, rows=len(rows)))
     sink.write(sink_rows(rows))
     sink.close()
-    with tensorboard(Path(sink.where)) as address:
-        page = browser.dom(address, tmp_path)
-        browser.picture(address, tmp_path, tmp_path / "tensorboard.png")
+    with board(Path(sink.where)) as server:
+        page = browser.dom(server.address, tmp_path)
+        browser.picture(server.address, tmp_path, tmp_path / "tensorboard.png")
     (tmp_path / "tensorboard.html").write_text(page)
     assert re.findall(r'class="[^"]*group-title[^"]*"[^>]*>([^<]+)<', page) == [
         "Pinned",  # a section for people's choice, empty here

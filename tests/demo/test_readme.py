@@ -82,6 +82,7 @@ def delivered(here: Path) -> bool:
     return steps.get("trainer") == 119 and all(sink.next_row == status.rows for sink in status.sinks)
 
 
+@pytest.mark.long
 def test_the_installations_work_as_printed(tmp_path: Path) -> None:
     """pip builds or finds the package called rlship where each line says, the wheel after the line that makes it.
     `/path/to` stands for where it lies here, and nothing is installed.

@@ -164,6 +164,11 @@ def test_silent_writers() -> None:
         "ended without a close: trainer r0 (n07 pid 4121), last line 6.7 min ago"
     )
     assert found.do.startswith("it was killed, crashed or stopped: see the log of the job.")
+    error = a_writer(file="b", rank=1, awaited=True, failure="RuntimeError: boom")
+    raised = [one for one in of(a_status(writers=[error])) if one.about == "writers"]
+    assert "ended with RuntimeError: boom" in raised[0].what and raised[0].do.startswith("see the log of the job.")
+    (found,) = [one for one in of(a_status(writers=[silent, error])) if one.about == "writers"]
+    assert found.do.startswith("the other one was killed, crashed or stopped: see the log of the job.")
     (found,) = [one for one in of(a_status(writers=[a_writer(awaited=True)])) if one.about == "writers"]
     assert (found.mend, found.what) == (False, "1 of the job's processes go on, silent for 0.2 s at most")
 

@@ -159,7 +159,7 @@ def put_odd_entries(folder: Path) -> list[str]:
     (folder / "empty.jsonl").touch()
     (folder / ".hidden.jsonl").write_bytes(b"{oops\n")
     (folder / "notes.txt").write_text("not ours\n")
-    outside = folder.parent / "outside.jsonl"
+    outside = folder.parent.parent / "outside.jsonl"  # not in the experiment, where it would be odd itself
     outside.write_bytes(opened("outside") + b"\n" + metrics(0, loss=1.0) + b"\n")
     os.mkfifo(folder / "pipe.jsonl")
     (folder / "link.jsonl").symlink_to(outside)

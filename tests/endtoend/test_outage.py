@@ -97,6 +97,7 @@ def test_sigterm_while_rows_are_on_their_way(tmp_path: Path) -> None:
         check_history(the_run(backend), rows)
 
 
+@pytest.mark.long
 def test_sigterm_while_the_server_is_down(tmp_path: Path) -> None:
     """Exit code 1 soon after the time for draining, and words that say which rows are lacking, why, and that nothing is
     lost. The next start delivers each row once.

@@ -75,6 +75,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     yield Finished(experiment, stored(experiment))
 
 
+# The catalogue's further reductions of a reward, whose values of each rank are kept, too.
+ADDED = ("/nonfinite", *(f"/reward/{name}" for name in ("min", "max", "argmax_rank", "std", "sum")))
+
+
 def units(experiment: Path) -> set[object]:
     return {row.unit for row in shipped(experiment)}
 
@@ -99,7 +103,7 @@ def shown_as(key: str, *, lifted: bool) -> str:
     """The name of this job's metrics: at TensorBoard reward and loss stand first, and last stands what rlship adds."""
     if key.endswith(("/reward", "/loss")):
         return f"aa_headline/{key}" if lifted else key
-    added = "/barrier/" in key or key.endswith(("/reward/min", "/reward/max", "/reward/std", "/nonfinite"))
+    added = "/barrier/" in key or key.endswith(ADDED)
     return f"zz_rlship/{key}" if added else key
 
 
@@ -115,8 +119,10 @@ def test_the_store_holds_what_the_files_say(finished: Finished) -> None:
     assert revisions(finished.rows, "generator", 2)[1].arrival.changed == ("generator/evaluation",)
     assert sorted(revisions(finished.rows, "generator", 3)[1].arrival.changed) == [
         "generator/reward",
+        "generator/reward/argmax_rank",
         "generator/reward/max",
         "generator/reward/std",
+        "generator/reward/sum",
     ]
 
 
@@ -137,7 +143,9 @@ def test_wandb(finished: Finished) -> None:
 
 
 def test_tensorboard(finished: Finished) -> None:
-    """TensorBoard reads, for each key, the rows that have it: x axis as step, the records' time as wall time."""
+    """TensorBoard reads, for each key, the newest row of each step that has it, in the order of steps: x axis as step,
+    the records' time as wall time.
+    """
     accumulator = EventAccumulator(
         str(run_folder(state_of(finished.experiment) / "tensorboard")), size_guidance={"scalars": 0}
     )
@@ -146,13 +154,11 @@ def test_tensorboard(finished: Finished) -> None:
         tag: [(event.step, event.wall_time, event.value) for event in accumulator.Scalars(tag)]
         for tag in accumulator.Tags()["scalars"]
     }
-    expected: dict[str, list[tuple[int, float, float]]] = {}
+    expected: dict[str, dict[int, tuple[int, float, float]]] = {}
     for row in finished.rows:
         (x,) = row.x.values()
         for key, value in points(row, lifted=True).items():
             if not isinstance(value, str):
                 (single,) = struct.unpack("f", struct.pack("f", value))
-                expected.setdefault(key, []).append((int(x), row.t, single))
-    assert {tag: sorted(events) for tag, events in found.items()} == {
-        tag: sorted(events) for tag, events in expected.items()
-    }
+                expected.setdefault(key, {})[int(x)] = (int(x), row.t, single)
+    assert found == {tag: sorted(points.values()) for tag, points in expected.items()}

@@ -186,7 +186,7 @@ def test_told_to_stop_after_the_experiment_was_deleted(tmp_path: Path, monkeypat
 
 def test_a_store_that_reaches_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own full disk, in the middle of a commit of many rows: nothing of it is there, then all of it."""
-    limit: list[int | None] = [30]
+    limit: list[int | None] = [60]  # more than an empty store takes
 
     class Limited(sqlite3.Connection):
         def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:

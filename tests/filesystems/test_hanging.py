@@ -38,10 +38,12 @@ class Hanging:
         self.goes_on = threading.Event()
         real = Descriptors.look
 
-        def look(files: Descriptors, path: str, do: Callable[[int, int], object]) -> object:
+        def look(
+            files: Descriptors, path: str, do: Callable[[int, int | None], object], *, known: bool = False
+        ) -> object:
             if self.stuck and path.endswith(name):
                 self.goes_on.wait()
-            return real(files, path, do)
+            return real(files, path, do, known=known)
 
         monkeypatch.setattr(Descriptors, "look", look)
         monkeypatch.setattr(watched, "filesystem_of", lambda path: Filesystem("nfs4", False, "/"))

@@ -36,11 +36,24 @@ ORDER = (
         "rows",
     ),
     *("state_file", "steps", "tally"),
-    *("tail", "decode", "align", "run_data", "store", "reduce", "streams", "bounded_toml", "config", "pipeline"),
+    *(
+        "tail",
+        "decode",
+        "align",
+        "run_data",
+        "ledger",
+        "store",
+        "reduce",
+        "streams",
+        "bounded_toml",
+        "alerts",
+        "config",
+        "pipeline",
+    ),
     *("report", "sinks", "observe", "ownership", "daemon", "replay"),
     *("export", "tabular", "checking", "demo", "launch", "doctor", "cli"),
 )
-# What a worker's package may import inside a function, once it is asked for what needs it, and where.
+# What a worker's package, or the formats, may import inside a function, once it is asked for what needs it, and where.
 OPTIONAL = {
     PACKAGES["rlship"] / "system" / "sampler.py": {"psutil", "pynvml"},
     # The public name of the catalogue, which is data of the formats and costs a worker nothing.
@@ -51,7 +64,10 @@ OPTIONAL = {
     PACKAGES["rlship"] / "facade" / "running.py": {"wandb"},
     # Frameworks that call their integration, which has then been imported by them.
     PACKAGES["rlship"] / "integrations" / "trainer.py": {"pandas"},
-    PACKAGES["rlship"] / "integrations" / "transformers.py": {"transformers"},
+    # Only where a framework wrote Parquet files.
+    PACKAGES["rlship_formats"] / "foreign" / "parquet.py": {"pyarrow"},
+    PACKAGES["rlship"] / "integrations" / "vllm.py": {"vllm"},
+    PACKAGES["rlship"] / "integrations" / "torchtitan.py": {"torchtitan"},
 }
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 

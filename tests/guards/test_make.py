@@ -24,6 +24,7 @@ TARGETS = (
         "toolchains",
         "fuzz",
         "soak",
+        "swaps",
         "nfs",
         "gpu",
     ),

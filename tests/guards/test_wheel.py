@@ -132,3 +132,10 @@ def test_a_worker_is_told_how_to_get_the_rest(worker: Path) -> None:
     assert f"{worker} -m pip install 'click>=" in done.stderr
     assert "pip install rlship" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_rules_of_alerts_are_in_it(wheel: Path) -> None:
+    """The package brings the rules that `rlship alerts` reads."""
+    with zipfile.ZipFile(wheel) as packed:
+        text = packed.read("rlship_sidecar/alerts/alerts.toml")
+    assert text == (PACKAGES["rlship_sidecar"] / "alerts" / "alerts.toml").read_bytes()

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.endtoend.sidecar import RLSHIP, environment
+from tests.kit.cases import long
 from tests.kit.waiting import wait_until
 from tests.launch.watched import JSONL, Noted, children, started
 
 QUIET_S = 0.5  # for so long a second delivery is waited for
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *long(signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)])
 def test_a_signal_to_the_parent_is_passed_on(tmp_path: Path, number: signal.Signals) -> None:
     """As Kubernetes, `docker stop` and `kill` send it: to the first process alone."""
     job = Noted(tmp_path)

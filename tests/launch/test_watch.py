@@ -15,7 +15,7 @@ import pytest
 
 from rlship.hook.environment import SITE
 from tests.kit.waiting import wait_until
-from tests.launch.watched import JSONL, Noted, children, logs, sidecar_of, started
+from tests.launch.watched import JSONL, LOGS, Noted, children, logs, sidecar_of, started
 from tests.loopback.backend import API_KEY, LoopbackBackend
 
 JOB = (sys.executable, "-c")
@@ -200,18 +200,46 @@ def test_without_room_for_processes_the_job_runs_alone(tmp_path: Path) -> None:
     assert done.stdout.split()[-1] == "0" * 16
 
 
-@pytest.mark.long
-def test_further_runs_are_named(tmp_path: Path) -> None:
-    """An experiment that the job made beside its folder is named at the end with the command that delivers it; an older
-    one is not.
+# A client's run, then another one that ends with a failure.
+TWO_RUNS = """
+import wandb
+for n in range(2):
+    run = wandb.init(project="grpo", name=f"trial {n}", config={"lr": n / 2})
+    wandb.log({"loss": n + 0.5})
+    run.finish(exit_code=n)
+"""
+
+
+def test_further_runs_are_shipped(tmp_path: Path) -> None:
+    """A job that finishes a run of W&B's and begins another one has both at W&B, and each one's place is printed."""
+    with LoopbackBackend() as backend:
+        settings = {**backend.environment(tmp_path), "RLSHIP_SINKS": "wandb"}
+        with started(tmp_path, *JOB, TWO_RUNS, settings=settings) as process:
+            _, err = process.communicate(timeout=100)
+        runs = {run.display_name: run for run in backend.runs.values()}
+    assert process.returncode == 0, err
+    assert set(runs) == {"trial 0", "trial 1"}, err
+    for n, (name, folder) in enumerate((("trial 0", "run"), ("trial 1", "run-2"))):
+        run = runs[name]
+        assert [line["loss"] for line in run.rows() if "loss" in line] == [n + 0.5]
+        assert (run.config["lr"]["value"], run.finished) == (n / 2, True)
+        places = [line for line in err.splitlines() if line.startswith(f"rlship: {tmp_path}/{folder}: http")]
+        assert len(places) == 1 and places[0].endswith(f"/runs/{run.name}"), err
+
+
+def test_only_the_jobs_own_further_runs_are_shipped(tmp_path: Path) -> None:
+    """A folder of such a name into which nothing was written since the job's start is left alone. A first run that logs
+    nothing is not missed.
     """
     old = tmp_path / "run-2" / "rlship"
     old.mkdir(parents=True)
     (old / "a.jsonl").touch()
     os.utime(old / "a.jsonl", (1, 1))
-    with started(tmp_path, "sh", "-c", "mkdir -p run-3/rlship && touch run-3/rlship/a.jsonl") as process:
+    code = LOGS.replace('init(actor="trainer")', 'init("run-3", actor="trainer")')
+    with started(tmp_path, *JOB, code) as process:
         _, err = process.communicate(timeout=60)
-    assert (
-        f"a further run of the job is in {tmp_path}/run-3; to deliver it: rlship watch --once {tmp_path}/run-3" in err
-    )
-    assert "run-2" not in err
+    assert process.returncode == 0
+    assert [row["index"] for row in rows(tmp_path / "run-3")][:3] == [0, 1, 2], err
+    assert f"{tmp_path}/run-3 are delivered" in err
+    assert "run-2" not in err and not (old / "state").exists()
+    assert "logged nothing" not in err

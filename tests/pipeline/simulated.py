@@ -53,10 +53,13 @@ class Simulation:
     wall: float = math.inf  # what the sidecar's clock said when `now` was 0
     streams: StreamConfig = field(default_factory=StreamConfig)
     short_window: int = 20
+    ledger_wait_s: float = 3600.0
     access: Access = field(default_factory=lambda: Access(4))
+    hinted: bool = False  # change events name what was written
 
     def __post_init__(self) -> None:
         (self.directory / "rlship" / "state").mkdir(parents=True)
+        self._written: set[str] = set()
         self._start()
 
     def _start(self) -> None:
@@ -67,7 +70,10 @@ class Simulation:
             self.filesystem,
             now=self.now,
             patience=self.patience,
-            rules=Rules(self.overrides, self.per_rank, self.customs or Customs(()), self.samples, self.short_window),
+            rules=Rules(
+                *(self.overrides, self.per_rank, self.customs or Customs(()), self.samples, self.short_window),
+                ledger_wait_s=self.ledger_wait_s,
+            ),
             streams=self.streams,
             access=self.access,
         )
@@ -85,12 +91,16 @@ class Simulation:
         """Append to a writer's file."""
         with open(self.directory / "rlship" / name, "ab") as file:
             file.write(data)
+        self._written.add(name)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
     def tick(self) -> None:
-        """Take in all that is there."""
+        """Take in all that is there: first what was written, as change events name it, then look at all files."""
+        written, self._written = self._written, set()
+        if self.filesystem.local and self.hinted:
+            self.experiment.tick(self.now, self.wall + self.now, only=written, timers=False)
         while self.experiment.tick(self.now, self.wall + self.now):
             pass
 

@@ -76,7 +76,8 @@ def test_live_equals_reference(restarts: bool, data: st.DataObject) -> None:
         )
     )
     choice = SampleChoice(settings.samples, settings.samples_every)
-    with simulation(overrides=overrides, samples=choice, short_window=settings.short_window) as sim:
+    hinted = data.draw(st.booleans())
+    with simulation(overrides=overrides, samples=choice, short_window=settings.short_window, hinted=hinted) as sim:
         arrive(data, sim, files, restarts=restarts)
         sim.finish()
         assert not differing(final_rows(files, overrides, settings), sim.final())

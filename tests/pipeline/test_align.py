@@ -249,6 +249,20 @@ def test_the_dead_do_not_hold_up_a_hinted_look() -> None:
             assert (row.unit.index, row.arrival.closed) == (step, "partial")
 
 
+def test_one_hint_is_enough_for_a_large_append() -> None:
+    """What a hinted look leaves of a file is read by the next looks, though no further event names it."""
+    with job() as running:
+        running.open("r0", 0, world=1)
+        running.sim.tick()
+        running.done("r0", *range(2000))
+        experiment, now = running.sim.experiment, running.sim.now
+        more = experiment.tick(now, math.inf, only=["r0.jsonl"])
+        assert more
+        while more:
+            more = experiment.tick(now, math.inf, only=())
+        assert len(running.sim.rows()) == 2000
+
+
 def test_nobody_is_waited_for_longer_than_max_wait() -> None:
     """A rank that beats but never finishes the step is left out 600 s after the step's first barrier."""
     with pair() as running:

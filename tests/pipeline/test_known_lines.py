@@ -93,8 +93,8 @@ def general(line: bytes) -> Found | None:
 
 def plain(observations: Observations) -> str:
     """Observations by their bits."""
-    xs, ws, nonfinite, summary = observations
-    return repr((list(xs), None if ws is None else list(ws), nonfinite, summary))
+    xs, ws, nonfinite, summary, bins = observations
+    return repr((list(xs), None if ws is None else list(ws), nonfinite, summary, bins))
 
 
 def literals(source: random.Random) -> str:

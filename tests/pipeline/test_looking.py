@@ -43,14 +43,16 @@ class Calls:
         self._lock = threading.Lock()
         real = Descriptors.look
 
-        def look(files: Descriptors, path: str, do: Callable[[int, int], object]) -> object:
+        def look(
+            files: Descriptors, path: str, do: Callable[[int, int | None], object], *, known: bool = False
+        ) -> object:
             with self._lock:
                 self._now += 1
                 self.of[path] += 1
                 self.most = max(self.most, self._now)
             time.sleep(CALL_S)
             try:
-                return real(files, path, do)
+                return real(files, path, do, known=known)
             finally:
                 with self._lock:
                     self._now -= 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rlship_formats import sketch as sketching
-from rlship_formats.histogram import histogram
+from rlship_formats.histogram import histogram, merged
 from rlship_formats.quantiles import EXACT_UP_TO, quantile
 from rlship_formats.sketch import LEAST, Sketch, bucket_of
 from rlship_formats.values import Histogram
@@ -87,6 +87,29 @@ def test_a_histogram_by_hand() -> None:
     assert found.edges == tuple(float(edge) for edge in range(65))
     assert (found.counts[0], found.counts[1], found.counts[63], sum(found.counts)) == (2, 1, 2, 5)
     assert histogram(ordered([2.0, 2.0])) == Histogram((2.0, 2.0), (2,))
+
+
+def test_bins_of_equal_edges_add_up() -> None:
+    """Counts add up and edges stay; 513 bins are more than W&B takes, so they become 64."""
+    edges = (0.0, 1.0, 2.5)
+    nothing = ordered([])
+    assert merged([Histogram(edges, (1, 2)), Histogram(edges, (4, 0))], nothing) == Histogram(edges, (5, 2))
+    many = Histogram(tuple(map(float, range(514))), (1,) * 513)
+    assert merged([Histogram(many.edges[:-1], many.counts[:-1])], nothing).counts == (1,) * 512
+    assert (len(merged([many], nothing).counts), sum(merged([many], nothing).counts)) == (64, 513)
+
+
+def test_other_bins_count_by_their_middles() -> None:
+    """From the least to the greatest edge with a count, observations among them."""
+    found = merged([Histogram((0.0, 1.0, 9.0), (2, 0)), Histogram((0.0, 64.0), (3,))], ordered([10.25]))
+    assert found.edges == tuple(map(float, range(65)))
+    assert {place: count for place, count in enumerate(found.counts) if count} == {0: 2, 10: 1, 32: 3}
+    assert merged([Histogram((2.0, 2.0), (5,)), Histogram((1.0, 2.0, 2.0), (0, 1))], ordered([])) == (
+        Histogram((2.0, 2.0), (6,))
+    )
+    tiny = 5e-324
+    found = merged([Histogram((tiny, tiny), (4,)), Histogram((tiny, 1.0), (1,))], ordered([]))
+    assert (found.counts[0], found.counts[32]) == (4, 1)
 
 
 def test_buckets_have_exact_bounds() -> None:

@@ -24,7 +24,7 @@ from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.decode.shapes import flat, order_of_shapes, shape_of
 from rlship_sidecar.reduce.custom import GROUP, Customs
-from rlship_sidecar.reduce.general import reduce_any
+from rlship_sidecar.reduce.general import Manner, reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.rates import Seconds
 from rlship_sidecar.reduce.rules import Rules
@@ -67,7 +67,9 @@ def columns(matrix: Sequence[Sequence[float]], asks: Sequence[str]) -> Row:
     for segment, values in zip(segments, matrix):
         window.add(segment, dense(schema, values))
     row = reduce_unit(STEP, window, roster, RULES)
-    assert reduce_blocks(Naming("trainer"), window, roster, RULES, None) is not None, "the fast path was not taken"
+    assert reduce_blocks(window, roster, Manner(Naming("trainer"), RULES, None)) is not None, (
+        "the fast path was not taken"
+    )
     return row
 
 
@@ -241,8 +243,8 @@ def test_the_fast_path_has_the_bits_of_the_definition(
 ) -> None:
     """Where whole columns are reduced at once, every value has the bits that merged moments give."""
     window, roster, rules, seconds = drawn
-    fast = reduce_blocks(naming, window, roster, rules, seconds, alone=alone)
-    slow = reduce_any(naming, window, rules, seconds, alone=alone)
+    how = Manner(naming, rules, seconds, alone=alone)
+    fast, slow = reduce_blocks(window, roster, how), reduce_any(window, how)
     if fast is None:
         return
     assert bits(fast.values) == bits(slow.values)

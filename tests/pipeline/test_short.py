@@ -411,7 +411,9 @@ def test_the_status_names_rank_and_metric() -> None:
         for _ in range(2):
             status = survey(sim.experiment, [], now=sim.now, wall=0.0)
             metrics = {"trainer/grad": ["0.0"], "trainer/loss": ["0.1", "0.3"]}
-            assert status.short == [ShortStatus("trainer", 3, 5, 40, metrics)] and status.complete
+            last, varied = {"trainer/loss": ["0.1"]}, ["trainer/loss"]
+            assert status.short == [ShortStatus("trainer", 3, 5, 40, metrics, of_last=last, varied=varied)]
+            assert status.complete
             sim.restart()
         sim.write("r3.jsonl", lines(log(30, loss=9.0)))
         sim.wait(10.0)

@@ -394,6 +394,11 @@ def test_the_format_is_pinned(path: Path) -> None:
         "counts": ["name TEXT", "count INTEGER"],
         "said": ["file TEXT", "part TEXT", "value BLOB"],
         "run": ["part TEXT", "value BLOB"],
+        "ledger": [
+            *("key TEXT", "file TEXT", "offset INTEGER", "segment INTEGER", "hop TEXT", "t REAL", "step INTEGER"),
+            "body BLOB",
+        ],
+        "ledger_groups": ["key TEXT", "step INTEGER", "tau REAL", "placed_t REAL", "verdict BLOB"],
         "cursors": ["sink TEXT", "next INTEGER"],
     }
     assert keys == {
@@ -417,6 +422,8 @@ def test_the_format_is_pinned(path: Path) -> None:
         "counts": ["name"],
         "said": ["file", "part"],
         "run": ["part"],
+        "ledger": ["key", "file", "offset"],
+        "ledger_groups": ["key"],
         "cursors": ["sink"],
     }
     assert body == (

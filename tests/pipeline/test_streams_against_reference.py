@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
@@ -62,7 +63,7 @@ def test_live_streams_equal_reference(comes: Arrives, restarts: bool, data: st.D
     """
     files = data.draw(streamed_experiments())
     wall = T0 - FAR_S - 1000.0 + data.draw(st.sampled_from((math.inf, 0.0, 20.0, 60.0)))
-    with simulation(patience=IMPATIENT, wall=wall) as sim:
+    with simulation(patience=IMPATIENT, wall=wall, hinted=data.draw(st.booleans())) as sim:
         comes(data, sim, files, restarts=restarts)
         sim.finish()
         assert not differing(of_streams(final_rows(files, settings=EACH)), of_streams(sim.final()))
@@ -99,4 +100,24 @@ def test_a_parent_that_comes_late_leaves_a_rank_unheard() -> None:
             sim.tick()
         sim.finish()
         files["first.jsonl"] = (sim.directory / "rlship" / "first.jsonl").read_bytes()
+        assert not differing(final_rows(files, settings=EACH), sim.final())
+
+
+def test_a_childs_adopted_lines_count_for_no_rate() -> None:
+    """All stream lines of a child turn out to be of a step, once rows were made in which its streams filled a window
+    that its parent's did not: the rate goes.
+    """
+    rate = {"kind": "define", "m": {"tokens": {"reduce": ["sum", "rate"]}}}
+    with simulation(patience=IMPATIENT) as sim:
+        parent = file(rate, stream(35.0, tokens=5), actor="generator", id="p", t=T0 + 35.0)
+        child = file(stream(0.0, tokens=5), stream(99_000.0, tokens=5), actor="generator", id="c", parent="p")
+        sim.write("parent.jsonl", parent)
+        sim.write("child.jsonl", child)
+        sim.tick()
+        sim.wait(3.0)
+        sim.tick()
+        adopting = barrier(0, 1.0) | {"adopts": True}
+        sim.write("child.jsonl", line := json.dumps(adopting).encode() + b"\n")
+        sim.finish()
+        files = {"parent.jsonl": parent, "child.jsonl": child + line}
         assert not differing(final_rows(files, settings=EACH), sim.final())

@@ -282,3 +282,26 @@ def test_a_hole_of_a_terabyte_is_passed_over_at_once(tmp_path: Path) -> None:
         lines += piece.lines
         mark, looks = piece.position(piece.end), looks + 1
     assert lines == [b'{"a":1}', b'{"b":2}']
+
+
+def test_what_takes_the_place_of_a_known_file_is_not_read(tmp_path: Path) -> None:
+    """On a network filesystem a known file is opened without a question what it is; a FIFO or folder is found out."""
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b'{"a": 1}\n')
+    tail = Tail(str(path), Descriptors(1, keep=False, root=str(tmp_path)))
+    piece = tail.look(Position(0), 100, check=False, hold_nul=True).piece
+    assert piece is not None
+    mark = piece.position(piece.end)
+    assert tail.look(mark, 100, check=False, hold_nul=True) == (9, None)
+    for make in (os.mkfifo, os.mkdir):
+        os.rename(path, tmp_path / "former")
+        make(path)
+        with pytest.raises(NotAFile):
+            tail.look(mark, 100, check=False, hold_nul=True)
+        path.rmdir() if path.is_dir() else path.unlink()
+        os.rename(tmp_path / "former", path)
+    with path.open("ab") as file:
+        file.write(b'{"a": 2}\n')
+    glance = tail.look(mark, 100, check=False, hold_nul=True)
+    assert glance.size == 18
+    assert glance.piece is not None and glance.piece.lines == [b'{"a": 2}']

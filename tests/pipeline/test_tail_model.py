@@ -40,17 +40,19 @@ class Reader:
         self.files = Descriptors(1, keep=self.keep)
         self.tail = Tail(self.path, self.files)
 
-    def look(self, max_bytes: int, *, end: bool = False) -> None:
+    def look(self, max_bytes: int, *, end: bool = False, hinted: bool = False) -> None:
         """One look: ask for the size, check or read; begin anew if the file is another. `end`: one of the last, which
-        checks as well where there is nothing to read.
+        checks as well where there is nothing to read. `hinted`: read at once, which tells the size.
         """
         try:
             self.notice_another_inode()
-            size = self.tail.size()
+            piece = self.tail.read(self.mark, max_bytes) if hinted else None
+            size = self.tail.size() if piece is None else piece.size
             if size < self.mark.offset or (end and size == self.mark.offset):
                 self.tail.check(self.mark)
                 return
-            piece = self.tail.read(self.mark, max_bytes, size=size)
+            if piece is None:
+                piece = self.tail.read(self.mark, max_bytes, size=size)
         except Replaced:
             self.begin_anew()
             return
@@ -201,7 +203,7 @@ def act(data: st.DataObject, action: str, model: Model, reader: Reader) -> None:
         lines = model.some_lines(data.draw)
         model.append(lines[: data.draw(st.integers(0, len(lines) - 1))])
     elif action == "look":
-        reader.look(data.draw(st.sampled_from((1, 50, 300, 1 << 16))))
+        reader.look(data.draw(st.sampled_from((1, 50, 300, 1 << 16))), hinted=data.draw(st.booleans()))
     elif action == "cut" and model.data is not None:
         model.cut(data.draw(st.integers(0, len(model.data))))
     elif action == "replace":

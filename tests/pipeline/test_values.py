@@ -19,6 +19,7 @@ from rlship_formats.values import (
     EMPTY,
     MOMENT_REDUCTIONS,
     DeadValue,
+    Histogram,
     Moments,
     Observations,
     defined,
@@ -67,6 +68,27 @@ def values(draw: st.DrawFn) -> list[Observations]:
     return found
 
 
+def binned(n: int, *bins: Any) -> Observations:
+    """A summary of which the number of observations is known, and their bins, if there are any."""
+    known = Moments(n, float(n), None, None, None, None, None, None, 0)
+    return Observations((), None, 0, known, Histogram(*bins) if bins else None)
+
+
+# Edges and counts of three observations that are as if absent.
+UNUSABLE_BINS = (
+    ("[0,1]", "null"),
+    ("[0,1]", "[1,2]"),
+    ("[0]", "[]"),
+    ("[1,0]", "[3]"),
+    ('[0,"Infinity"]', "[3]"),
+    ("[0,true]", "[3]"),
+    ("[0,1]", "[3.0]"),
+    ("[0,1]", "[true]"),
+    ("[0,1,2]", "[4,-1]"),
+    ("[0,1]", "[2]"),
+)
+
+
 @pytest.mark.parametrize("text", snippets.DEAD_VALUES)
 def test_a_value_of_no_known_form_is_dead(text: str) -> None:
     """Everything that is no number, array, weighted array or summary is refused with the reason `bad value`."""
@@ -90,6 +112,9 @@ def test_a_value_of_no_known_form_is_dead(text: str) -> None:
         ('{"v":["NaN"],"w":[0]}', Observations([], [], 0)),
         ('{"n":3,"sum":6}', Observations((), None, 0, Moments(3, 3.0, 6.0, None, None, None, None, None, 0))),
         ('{"n":3,"m2":1}', Observations((), None, 0, Moments(3, 3.0, None, None, None, None, None, None, 0))),
+        ('{"n":3,"edges":[-1,0,2.5],"counts":[3,0]}', binned(3, (-1.0, 0.0, 2.5), (3, 0))),
+        ('{"n":3,"edges":[0,0],"counts":[3]}', binned(3, (0.0, 0.0), (3,))),
+        *((f'{{"n":3,"edges":{edges},"counts":{counts}}}', binned(3)) for edges, counts in UNUSABLE_BINS),
         (
             '{"n":3,"w":2,"sum":6,"m2":0,"min":1,"max":3,"first":2,"last":1}',
             Observations((), None, 0, Moments(3, 2.0, 6.0, 0.0, 1.0, 3.0, 2.0, 1.0, 0)),

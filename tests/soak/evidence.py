@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from rlship_sidecar.rows import Row
 from rlship_sidecar.store.store import Store
 from tests.endtoend.evidence import files_of, state_of
+from tests.kit.board import Points, default_charts, other_charts
 from tests.sinks.readback import run_folder
 from tests.soak.word import Word
 
@@ -22,8 +24,8 @@ SHOWN = 12
 class Evidence:
     """All that is there after a round. `history` are the lines at the W&B server (None: never came), `rewritten` those
     that came again with another text, and `uploads` what was uploaded beside them, by path; `events` are TensorBoard's,
-    as its own reader gives them: (wall time, step, values by tag), a histogram or a text as a list, and `points` the
-    numbers of each tag; `words` are what the writers said.
+    as its own reader gives them: (wall time, step, values by tag), a histogram or a text as a list; `charts`
+    are the numbers of each tag as its two readers show them; `words` are what the writers said.
     """
 
     files: Mapping[str, bytes]
@@ -35,7 +37,7 @@ class Evidence:
     uploads: Mapping[str, bytes]
     jsonl: bytes
     events: Sequence[Event]
-    points: Mapping[str, Sequence[tuple[int, float]]]
+    charts: Sequence[Mapping[str, Points]]
     words: Sequence[Word]
 
 
@@ -90,20 +92,25 @@ def gather(
         uploads=dict(uploads),
         jsonl=jsonl.read_bytes() if jsonl.exists() else b"",
         events=tensorboard_events(folder),
-        points=tensorboard_points(folder),
+        charts=(default_charts(folder), other_charts(folder)) if folder.exists() else ({}, {}),
         words=words,
     )
 
 
 def tensorboard_events(folder: Path) -> list[Event]:
-    """Every event with values, part after part, by TensorBoard's own reader."""
+    """Every event of a row, part after part, by TensorBoard's own reader, with the values that it holds back."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event as Record
+    from tensorboard.compat.proto.summary_pb2 import Summary
 
     events = []
     for part in sorted(folder.glob("events.*")):
+        if part.name.endswith(".again"):
+            continue
         for data in RawEventFileLoader(str(part)).Load():
             record = Record.FromString(data)
+            if record.HasField("log_message"):
+                record.summary.CopyFrom(Summary.FromString(base64.b64decode(record.log_message.message)))
             if record.HasField("summary"):
                 values = {value.tag: _value(value) for value in record.summary.value}
                 events.append((record.wall_time, record.step, values))
@@ -119,16 +126,3 @@ def _value(value: Any) -> Any:
         return [histo.min, histo.max, histo.num, list(histo.bucket_limit), list(histo.bucket)]
     assert value.metadata.plugin_data.plugin_name == "text", value
     return [text.decode() for text in value.tensor.string_val]
-
-
-def tensorboard_points(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """(step, value) of every tag, as TensorBoard shows them."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    if not folder.exists():
-        return {}
-    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    accumulator.Reload()
-    return {
-        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]
-    }

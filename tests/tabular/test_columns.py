@@ -28,6 +28,9 @@ PINNED = {
     "writers": f"{WRITER}, id text, world int, axis text, host text, pid int, parent text, opened_t float, "
     "last_t float, last_step int, last_barrier int, closed text, bytes int, labels json, job text",
     "config": f"{RECORD}, source text, key text, value json",
+    "ledger": f"{RECORD}, hop text, key text, n int, part int, parts int, retry int, passes int, why text, "
+    "version_from int, version_to int, reward_sum float, advantage_sum float, mask_tokens int, tokens int, "
+    "masked_out int, response int, digests json, fingerprint text",
     "run": "experiment text, part text, key text, value json",
     "run_changes": f"{WRITER}, t float, part text, key text, before json, after json",
     "dead_letters": "experiment text, file text, byte int, metric text, reason text, excerpt text",

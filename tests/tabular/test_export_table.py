@@ -265,7 +265,10 @@ def test_standard_output_and_compression(grpo: Path, tmp_path: Path) -> None:
             ("-o", "x.csv", "--kind", "steps"),
             "--kind steps: there is no such kind of rows\n  did you mean step? there are: step, aligned, ",
         ),
-        (("-o", "x.csv", "--kind", "x"), "there is no such kind of rows\n  there are: step, aligned, clock, point\n"),
+        (
+            ("-o", "x.csv", "--kind", "x"),
+            "there is no such kind of rows\n  there are: step, aligned, clock, point, ledger\n",
+        ),
         (
             ("--chrome-trace", "-o", "x.json", "--actor", "nope"),
             "--actor nope is for a table of rows or records; a trace shows all actors\n  leave it out",

@@ -229,6 +229,7 @@ def test_a_question_only_reads_the_tables(outputs: Path, tmp_path: Path, sql: st
         ("SELECT * FROM trainer", "there is no table trainer\n  did you mean trainer_steps"),
         ("SELECT vlaue FROM figures", "did you mean value"),
         ("SELECT los FROM trainer_steps", "did you mean loss"),
+        ("SELECT step FROM trainer_steps WHERE lives > 1", "rows, rows_all have it"),
         ("SELECT f.los FROM trainer_steps f", "did you mean loss"),
         ("SELECT nope FROM dead_counts", "dead_counts has experiment, file, reason, of, count, byte, excerpt"),
         ("SELECT zzz FROM writers JOIN rows USING (actor)", "columns: DESCRIBE rows or writers"),
@@ -373,6 +374,7 @@ def test_no_form_of_an_answer_moves_a_cursor(outputs: Path, monkeypatch: pytest.
     ]
 
 
+@pytest.mark.long
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """A question about 400,000 figures is answered in little more memory than --memory says."""
     folder = experiment(

@@ -272,6 +272,34 @@ def test_groups_are_flattened_and_summaries_are_not() -> None:
     }
 
 
+def test_a_summary_may_have_bins() -> None:
+    """Edges and counts stand behind the other members, from lists or arrays; counts are written as integers."""
+    summary = {"n": 3, "edges": np.array([0.0, 0.5, 2.0]), "counts": np.array([1.0, 2.0]), "sum": 2.5}
+    heard = Heard()
+    (line,) = Encoder(heard).lines({"h": summary}, 1, 5.0)
+    assert line == '{"t":5.000,"step":1,"m":{"h":{"n":3,"sum":2.5,"edges":[0.0,0.5,2.0],"counts":[1,2]}}}\n'
+
+
+@pytest.mark.parametrize(
+    ("bins", "why"),
+    [
+        ({"edges": [0, 1]}, "counts are no list of finite numbers"),
+        ({"edges": [0, 1], "counts": [1, 2]}, "2 edges and 2 counts, not one edge more"),
+        ({"edges": [0], "counts": []}, "1 edges and 0 counts"),
+        ({"edges": [1, 0], "counts": [3]}, "edges descend"),
+        ({"edges": [0, float("inf")], "counts": [3]}, "edges are no list of finite numbers"),
+        ({"edges": [0, 1, 2], "counts": [4, -1]}, "counts are not integers >= 0 that add up to its n, 3"),
+        ({"edges": [0, 1, 2], "counts": [1.5, 1.5]}, "counts are not integers"),
+        ({"edges": [0, 1], "counts": [2]}, "add up to its n, 3"),
+    ],
+)
+def test_bins_that_are_no_histogram_are_told(bins: dict[str, Any], why: str) -> None:
+    """The value is left out with the reason, and the others are kept."""
+    (record,), heard = encode({"good": 1.5, "h": {"n": 3, **bins}})
+    assert record["m"] == {"good": 1.5}
+    assert why in heard.told[0][1]
+
+
 def test_names_that_are_no_strings_are_made_into_them() -> None:
     """Integers, enums and None as keys are written as their text, also where equal keys have different texts."""
     encoder = Encoder(Heard())

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import types
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -270,6 +270,27 @@ def test_a_configuration_that_holds_itself_ends(tmp_path: Path) -> None:
     assert any("more than 100000 keys and elements" in told for _, told in answers(tmp_path))
 
 
+def test_an_object_that_was_a_leaf_meanwhile_has_its_new_keys_alone() -> None:
+    """Although the leaf was replaced before any record could say it, a record empties what an older one said."""
+    data = rundata.RunData()
+
+    def put(**config: Any) -> None:
+        data.put(rundata.read({"config": config}, pytest.fail), NOW)
+
+    put(a={"b": {"c": 1}, "d": 2})
+    said = data.take()
+    put(a={"b": 3})
+    put(a={"b": {"e": 4}})
+    put(a=5)
+    put(a={"f": {"g": 6}})
+    put(a={"f": 7})
+    put(a={"f": {"h": 8}})
+    said += data.take()
+    assert [json.loads(line)["config"]["a"] for line in said] == [{"b": {"c": 1}, "d": 2}, {}, {"f": {"h": 8}}]
+    assert merged([json.loads(line) for line in said]) == merged([json.loads(line) for line in data.all()])
+    assert data.take() == []
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab.é\x00\ud800", max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab.é", min_size=1, max_size=3), inner),
@@ -418,6 +439,41 @@ def test_the_event_config_has_no_secrets_either(tmp_path: Path) -> None:
     events = [record["attrs"] for record in found if record["kind"] == "event"]
     assert events == [{"lr": 1, "in": {"a": [1, 2]}, "x": ["***", 2]}, {"api_key": "kept"}]
     assert merged(found) == {"dropped": ["config.api_key", "config.in.HF_TOKEN", "config.x.0"]}
+
+
+def test_an_event_config_reads_every_kind_of_value_as_a_configuration(tmp_path: Path) -> None:
+    """Secrets in objects, tuples, bytes, paths and what has no JSON are found as `config` finds them."""
+    Pair = namedtuple("Pair", "password x")
+    deep: Record = {"password": "geheim"}
+    for _ in range(100):
+        deep = {"k": deep}
+
+    class Raising(dict[str, Any]):
+        def items(self) -> Any:
+            raise ValueError("password=geheim")
+
+    attrs = {
+        "args": argparse.Namespace(api_key="geheim", lr=1),
+        "password": ("geheim",),
+        "secret": b"geheim",
+        "credentials": Path("/geheim"),
+        "pair": Pair("geheim", 1),
+        "text": types.SimpleNamespace(note="password=geheim"),
+        "deep": deep,
+        "raising": Raising(),
+    }
+    for name in ("event", "config"):
+        (tmp_path / name).mkdir()
+        logger = logger_at(tmp_path / name)
+        if name == "event":
+            logger.event("config", **attrs)
+        else:
+            logger.config(attrs)
+        logger.close()
+        assert b"geheim" not in b"".join(path.read_bytes() for path in (tmp_path / name / "rlship").iterdir())
+    (event,) = (record["attrs"] for record in records(tmp_path / "event") if record.get("name") == "config")
+    assert event["args"] == {"lr": 1}
+    assert event["pair"] == ["***", 1]
 
 
 def test_labels_have_no_secrets(tmp_path: Path) -> None:

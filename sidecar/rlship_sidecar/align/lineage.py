@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from rlship_formats.records import MAX_WORLD, Gap, Open
-from rlship_sidecar.rows import RankName, name_ranks
+from rlship_sidecar.rows import Lineage, RankName, name_ranks
 from rlship_sidecar.tail.listing import is_foreign
 
 SIDE_BY_SIDE_S = 60.0
@@ -170,6 +170,12 @@ class Writer:
         """The highest step that it logged or has a barrier of, -1 for none yet."""
         return max(max(segment.barrier, segment.last) for segment in self.segments)
 
+    def segment(self, number: int) -> Segment:
+        """The segment of lines that were read again. A file that was changed in place may have more rollbacks now than
+        when it was read: those do not count, and their lines are of the last segment that is known.
+        """
+        return self.segments[min(number, len(self.segments) - 1)]
+
     def forget_starts(self, still_open: Container[int]) -> None:
         """Keep in `starts` only steps that are still open."""
         if self.starts:
@@ -189,6 +195,7 @@ class Order(NamedTuple):
     attempts: tuple[int, ...]
     roots: bool  # none of them is a child's
     lives: int = 1
+    lineage: Lineage | None = None
 
 
 def side_by_side(a: Writer, b: Writer) -> bool:
@@ -418,10 +425,11 @@ def order_of(owners: tuple[Segment, ...]) -> Order:
     return Order(
         None if places == tuple(range(len(owners))) else places,
         segments,
-        rank_names({segment.writer.rank for segment in segments}),
+        rank_names(dict.fromkeys([segment.writer.rank for segment in segments])),  # in order already, mostly
         attempts_of(segments),
         all(segment.writer.root is segment.writer for segment in segments),
         lives_of({segment.writer.root for segment in segments}),
+        lineage_of(segments),
     )
 
 
@@ -439,6 +447,14 @@ def lives_of(roots: Collection[Writer]) -> int:
         of_replicas.setdefault(root.open.replica, set()).add(root.submission)
     jobs = len({root.job for root in roots})
     return max(jobs, *map(len, of_ranks.values()), *map(len, of_replicas.values()))
+
+
+def lineage_of(segments: Collection[Segment]) -> Lineage | None:
+    """The submission, attempt and rollbacks of the newest segment. None in the first submission without rollbacks: then
+    the greatest attempt says it all.
+    """
+    submission, attempt, _, _, rollbacks = max((segment.age for segment in segments), default=(0, 0, 0.0, "", 0))
+    return (submission, attempt, rollbacks) if submission or rollbacks else None
 
 
 def attempts_of(segments: Iterable[Segment]) -> tuple[int, ...]:

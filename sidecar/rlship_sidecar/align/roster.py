@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlship_formats.records import MAX_STEP, MAX_WORLD
 from rlship_sidecar.align.lineage import (
@@ -31,6 +31,7 @@ from rlship_sidecar.rows import RankName
 
 MAX_GENERATIONS = 16  # of a family: who has more ancestors is its own root
 _MAX_OUTSIDE = 1024  # steps of which is kept which jobs have no part in them
+_MAX_ORDERS, _MAX_ORDERED = 256, 1 << 17  # orders that are kept, and segments in them
 _NOT_SEEN = Order(None, (), (), (), False)
 
 
@@ -196,13 +197,15 @@ class Roster:
         self._children: dict[str, list[Writer]] = {}  # by the id that they name as their parent's
         self.gaps = False  # some writer had to drop lines
         self._orders: dict[tuple[Segment, ...], Order | None] = {}
+        # Of segments in any order: how they merge, and the place of each.
+        self._merged: dict[frozenset[Segment], tuple[Order | None, dict[Segment, int]]] = {}
         self.layered = False  # some rank has more than one segment, so that completeness is not monotone in steps
 
     def add(self, writer: Writer) -> list[Writer]:
         """Take in a writer; returns those already here that have another root now (children that came before their
         parent), or that another age or job makes count otherwise.
         """
-        self._orders.clear()
+        self._forget_orders()
         self.gaps = self.gaps or bool(writer.gaps)
         self.writers[writer.file] = writer
         same = self._by_id.get(writer.open.id)
@@ -326,7 +329,7 @@ class Roster:
     def changed(self, writer: Writer) -> None:
         """A segment of this writer began, or two ran side by side: forget settled answers of its replica."""
         self.layered = self.layered or len(writer.segments) > 1
-        self._orders.clear()
+        self._forget_orders()
         self._replicas[writer.root.open.replica].forget()
         if writer.root.job is not None:
             self._begun = None
@@ -356,17 +359,37 @@ class Roster:
         same_rank = [s for root in roots for s in root.segments if s.begins is not None and s.begins <= step]
         return max((s.covers_to for s in same_rank), default=step - 1)
 
+    def _forget_orders(self) -> None:
+        self._orders.clear()
+        self._merged.clear()
+
     def order(self, owners: tuple[Segment, ...]) -> Order | None:
         """How lines of these segments merge, where each rank has no more than one of them and no rank was dropped."""
         order = self._orders.get(owners, _NOT_SEEN)
         if order is _NOT_SEEN:
-            if len(self._orders) >= 256:
-                self._orders.clear()
+            _make_room(self._orders, owners)
+            order = self._orders[owners] = self._order_as_they_came(owners)
+        return order
+
+    def _order_as_they_came(self, owners: tuple[Segment, ...]) -> Order | None:
+        """Files are seldom read in one order, so only their places are found anew."""
+        alike = frozenset(owners)
+        if len(alike) < len(owners):
+            return None
+        if alike not in self._merged:
+            _make_room(self._merged, owners)
             # A child merges at its own place but counts for its root's rank, which `first` and `last` go by.
             ranks = {owner.writer.rank for owner in owners if owner.writer.at_home}
             alone = len(ranks) == len(owners) == len(still_in_world(owners))
-            order = self._orders[owners] = order_of(owners) if alone else None
-        return order
+            merged = order_of(tuple(sorted(alike, key=lambda segment: segment.merge_key))) if alone else None
+            of_segments = {} if merged is None else {segment: place for place, segment in enumerate(merged.segments)}
+            self._merged[alike] = merged, of_segments
+        order, place_of = self._merged[alike]
+        if order is None:
+            return None
+        found = [place_of[owner] for owner in owners]
+        places = tuple(sorted(range(len(owners)), key=found.__getitem__))
+        return order if places == tuple(range(len(owners))) else order._replace(places=places)
 
     def goes_on(self, writer: Writer, newest_t: float) -> set[Writer]:
         """A writer has a line of a later time. Returns the root writers that count otherwise because it turned out to
@@ -547,6 +570,12 @@ class Roster:
             if gap.first is not None and gap.last is not None and gap.first <= step <= gap.last
         )
         return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer
+
+
+def _make_room(orders: dict[Any, Any], owners: tuple[Segment, ...]) -> None:
+    """Empty a cache of orders where one of these segments would be too many."""
+    if len(orders) >= min(_MAX_ORDERS, max(2, _MAX_ORDERED // (len(owners) + 1))):
+        orders.clear()
 
 
 def _each_submission(numbers: Mapping[Writer, int]) -> list[_Submission]:

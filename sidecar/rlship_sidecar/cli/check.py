@@ -13,25 +13,30 @@ from typing import TYPE_CHECKING
 import click
 
 from rlship_sidecar import output
+from rlship_sidecar.cli.options import json_option
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.report.terminal import clean, counted
 
 if TYPE_CHECKING:
     from rlship_sidecar.checking.file import FileCheck
     from rlship_sidecar.checking.finding import Finding
+    from rlship_sidecar.checking.foreign import ForeignCheck
+    from rlship_sidecar.tail.tail import Descriptors
 
 _READ_BYTES = 1 << 20
+_MAX_DEPTH = 5  # of a foreign file, in the folders that readers know
 _SHOWN = 20  # findings of one kind in one file
 
 
 @click.command(short_help="What is wrong with the lines of writers' files.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, show_envvar=True, help="Fail on warnings too.")
-@click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each finding.")
+@json_option("finding")
 @click.pass_context
 def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bool) -> None:
     """Check files that a writer has written against the format, line by line: what is wrong, why, and how to fix it. A
-    folder stands for the writers' files of the experiment that it is.
+    folder stands for the writers' files of the experiment that it is, and for the files of other frameworks in it. Of
+    those an error is a line that their reader cannot use.
 
     An error is a line, or a metric's value, that cannot be used. A warning is what readers accept, although the format
     asks for another form. Exit code 1 if there are errors, or if a file cannot be read. Nothing is written.
@@ -77,10 +82,13 @@ def _reporting(unread: list[str], *, alone: bool) -> Iterator[None]:
 def _check_file(path: str, total: _Total, *, json: bool) -> None:
     """Print what is wrong with a file, and add it up. Raises RlshipError if the file cannot be read."""
     from rlship_sidecar.checking.file import FileCheck
+    from rlship_sidecar.tail.tail import Descriptors
 
-    checked = FileCheck()
+    foreign = _foreign(path)
+    checked: FileCheck | ForeignCheck
+    checked, files = foreign or (FileCheck(), Descriptors(1, keep=True))
     shown: Counter[str] = Counter()
-    for finding in _findings(path, checked):
+    for finding in _findings(path, checked, files):
         shown[finding.what] += 1
         if json:
             _print_json(path, finding)
@@ -99,21 +107,64 @@ def _files_in(path: str) -> list[str]:
     """The file itself, or the writers' files of an experiment."""
     if not os.path.isdir(path):
         return [path]
+    from rlship_sidecar.tail.foreign.places import Places
+    from rlship_sidecar.tail.foreign.readers import readers
+
     folder = Path(path, "rlship")
-    found = sorted(map(str, (folder if folder.is_dir() else Path(path)).glob("*.jsonl")))
+    listed = Places(path, readers(), local=True).look(0.0, force=True).files
+    foreign = [os.path.normpath(os.path.join(path, name)) for name in listed]
+    found = set(map(str, folder.glob("*.jsonl")))
+    found.update(one for one in foreign if _foreign(one) is not None)
+    if not found and not folder.is_dir():
+        found = set(map(str, Path(path).glob("*.jsonl")))
     if not found:
         raise RlshipError(
             f"{path} holds no writers' files",
             "give an experiment, which has them in rlship/, or the files: rlship check DIR/rlship/*.jsonl",
         )
-    return found
+    return sorted(found)
 
 
-def _findings(path: str, checked: FileCheck) -> Iterator[Finding]:
+def _foreign(path: str) -> tuple[ForeignCheck, Descriptors] | None:
+    """The check of another framework's file, and what opens it; None for a file that no reader recognises.
+
+    Raises RlshipError for a document that is not whole, and where the reader that may know the file failed.
+    """
+    from rlship_sidecar.checking.foreign import ForeignCheck
+    from rlship_sidecar.tail.foreign.documents import Documents, NotWhole
+    from rlship_sidecar.tail.foreign.readers import readers
+    from rlship_sidecar.tail.foreign.tail import recognise
+    from rlship_sidecar.tail.tail import Descriptors
+
+    known, documents = readers(), Documents("")
+    parts = os.path.abspath(path).split(os.sep)
+    for depth in range(min(_MAX_DEPTH, len(parts) - 1), 0, -1):  # the experiment is any of the folders above
+        relative = "/".join(parts[-depth:])
+        candidates = known.of(relative)
+        if not candidates:
+            continue
+        try:
+            bound = recognise(path, relative, known, documents)
+            if bound is not None:
+                document = bound.reader.lines is not None
+                return ForeignCheck(bound, relative), documents if document else Descriptors(1, keep=True)
+            for reader in candidates:
+                if reader.name in known.problems:
+                    raise RlshipError(f"{path}: {known.problems[reader.name]}", "mend what the reader needs")
+            if all(reader.lines is not None for reader in candidates):
+                documents.look(path, lambda fd, size: None)  # raises the reason
+        except NotWhole as problem:
+            raise RlshipError(f"{path} is {problem.strerror}", "check it again once it is written") from problem
+        except OSError:
+            continue  # what is wrong is said when the file is read
+    return None
+
+
+def _findings(path: str, checked: FileCheck | ForeignCheck, files: Descriptors) -> Iterator[Finding]:
     """Yield what is wrong with a file, in the order of its lines and in bounded memory."""
-    from rlship_sidecar.tail.tail import START, Descriptors, Tail
+    from rlship_formats.foreign.native import ReaderFailed
+    from rlship_sidecar.tail.tail import START, Tail
 
-    files = Descriptors(1, keep=True)
     tail, mark = Tail(path, files), START
     try:
         while True:
@@ -130,6 +181,8 @@ def _findings(path: str, checked: FileCheck) -> Iterator[Finding]:
         raise RlshipError(
             f"{path} cannot be read: {error.strerror}", "give the writers' files: rlship check DIR/rlship/*.jsonl"
         ) from error
+    except ReaderFailed as failed:
+        raise RlshipError(f"{path}: {failed}", "mend the reader, or check files of other formats alone") from failed
     finally:
         files.close()
 

@@ -14,7 +14,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import last_status, places
-from rlship_sidecar.cli.options import file_option
+from rlship_sidecar.cli.options import file_option, json_option, state_dir_option
 from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean, natural
 
@@ -30,19 +30,14 @@ NO_FOLDER = Path(os.devnull)  # holds no settings file
 
 @click.command(short_help="What is wrong around a job, and what to do.")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each finding.")
+@json_option("finding")
 @click.option(
     "--python",
     metavar="PYTHON",
     show_envvar=True,
     help="The job's Python, for the hook: a path, or a name on PATH.  [default: the first python or python3 on PATH]",
 )
-@click.option(
-    "--state-dir",
-    metavar="PATH",
-    allow_from_autoenv=False,
-    help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
-)
+@state_dir_option
 @file_option
 @click.pass_context
 def doctor(

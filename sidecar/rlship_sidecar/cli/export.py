@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlship_sidecar.cli import places
+from rlship_sidecar.cli.options import state_dir_option
 from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem, no_experiment
 from rlship_sidecar.report import terminal
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rlship_sidecar.export.trace import ExportedTrace
     from rlship_sidecar.steps import Steps
 
-KINDS = ("step", "aligned", "clock", "point")
+KINDS = ("step", "aligned", "clock", "point", "ledger")
 FORMATS = ("parquet", "csv", "jsonl")
 VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
 
@@ -89,12 +90,7 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
     show_envvar=True,
     help="Correct each host's times by what its clock is known to be off.",
 )
-@click.option(
-    "--state-dir",
-    metavar="PATH",
-    allow_from_autoenv=False,
-    help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
-)
+@state_dir_option
 @click.pass_context
 def export(
     context: click.Context,

@@ -10,6 +10,7 @@ import click
 
 from rlship import _version
 from rlship_sidecar import output
+from rlship_sidecar.cli.alerts import alerts
 from rlship_sidecar.cli.check import check
 from rlship_sidecar.cli.demo import demo
 from rlship_sidecar.cli.doctor import doctor
@@ -38,7 +39,7 @@ Exit codes:
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
 # With `| head` the reader has what it wanted: these verbs end without a message, as other programs do.
-_SHORT = ("status", "export", "query", "metrics", "check", "doctor")
+_SHORT = ("status", "alerts", "export", "query", "metrics", "check", "doctor")
 
 SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
@@ -86,7 +87,7 @@ def _name_variables(verb: click.Command) -> None:
             flag.allow_from_autoenv = False  # the automatic name would be the parameter's
 
 
-for verb in (run, watch, replay, status, query, export, sysmon, scrape, metrics, check, doctor, hook, demo):
+for verb in (run, watch, replay, status, alerts, query, export, sysmon, scrape, metrics, check, doctor, hook, demo):
     _name_variables(verb)
     rlship.add_command(verb)
 

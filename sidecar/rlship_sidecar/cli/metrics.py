@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from rlship_sidecar.cli.options import json_option
 from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.similar import similar
@@ -15,7 +16,7 @@ from rlship_sidecar.similar import similar
 @click.command(short_help="Metrics that are known by name, with units and reductions.")
 @click.argument("pattern", metavar="[PATTERN]", required=False)
 @click.option("--aliases", is_flag=True, show_envvar=True, help="Also list what other frameworks call them.")
-@click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each metric.")
+@json_option("metric")
 @click.pass_context
 def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bool) -> None:
     """List the metrics that need no `define`: name, unit, reductions, writing actors, meaning.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
 
 sinks_option = click.option(
     "--sink",
@@ -25,3 +29,15 @@ file_option = click.option(
     type=click.Path(path_type=Path),
     help="Read settings from FILE, in place of rlship.toml in DIR.",
 )
+
+state_dir_option = click.option(
+    "--state-dir",
+    metavar="PATH",
+    allow_from_autoenv=False,
+    help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
+)
+
+
+def json_option(of: str) -> Callable[[_Verb], _Verb]:
+    """The option `--json` of a verb that prints a line for each `of`, such as "finding"."""
+    return click.option("--json", is_flag=True, show_envvar=True, help=f"Print one JSON object a line for each {of}.")

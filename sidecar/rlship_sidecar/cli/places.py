@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 TAIL_BYTES = 4096  # a writer's `close` is shorter
 
 
-def require(directory: Path) -> None:
-    """Raise NothingToWatch unless `directory` is a readable folder; the hint names the way out."""
+def require(directory: Path, *, waits: bool = False) -> None:
+    """Raise NothingToWatch unless `directory` is a readable folder; the hint names the way out.
+
+    `waits`: the command waits in an empty folder for experiments to begin, so that creating it is a way out.
+    """
     from rlship_sidecar.report.terminal import clean
     from rlship_sidecar.tail.listing import is_utf8  # slow, which `rlship --help` must not be
 
@@ -26,7 +29,7 @@ def require(directory: Path) -> None:
         with os.scandir(directory) as entries:
             names = {entry.name for entry in entries}
     except FileNotFoundError:
-        raise NothingToWatch(f"there is no folder {directory}", _nearest(directory)) from None
+        raise NothingToWatch(f"there is no folder {directory}", _way_out(directory, waits=waits)) from None
     except NotADirectoryError:
         raise NothingToWatch(
             f"{directory} is not a folder", f"give the experiment's folder: {_experiment_of(directory)}"
@@ -61,8 +64,10 @@ def _experiment_of(file: Path) -> Path:
     return parent.parent if parent.name == "rlship" else parent
 
 
-def _nearest(directory: Path) -> str:
-    """The way out: a folder with nearly the same name beside the missing part of the path."""
+def _way_out(directory: Path, *, waits: bool) -> str:
+    """A folder with nearly the same name beside the missing part of the path, or how far the path exists; and how to
+    create the folder, for a command that then waits in it.
+    """
     missing = directory.absolute()
     while not missing.parent.is_dir():
         missing = missing.parent
@@ -71,10 +76,11 @@ def _nearest(directory: Path) -> str:
             folders = [entry.name for entry in entries if entry.is_dir()]
     except OSError:
         folders = []
-    near = similar(missing.name, folders)
-    if near:
-        return f"did you mean {missing.parent / near[0]}?"
     create = f"create it if the job is still to start: mkdir -p {shlex.quote(str(directory))}"
+    if near := similar(missing.name, folders):
+        return f"did you mean {missing.parent / near[0]}?" + (f" Otherwise {create}" if waits else "")
+    if not waits:
+        return f"give the folder that the job logs into; the path exists up to {missing.parent}"
     if missing == directory.absolute():
         return create
     return f"{missing} does not exist; {missing.parent} does: {create}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlship_sidecar import output
+from rlship_sidecar.cli.options import state_dir_option
 from rlship_sidecar.cli.progress import ReadingProgress
 from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
@@ -36,12 +37,7 @@ _MEASURED = 500  # records that determine the column widths of a table
 @click.option(
     "--memory", metavar="SIZE", default="512MB", show_envvar=True, help="What may be in RAM; the rest is on disk."
 )
-@click.option(
-    "--state-dir",
-    metavar="PATH",
-    allow_from_autoenv=False,
-    help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
-)
+@state_dir_option
 @click.pass_context
 def query(
     context: click.Context, words: tuple[str, ...], as_json: bool, as_csv: bool, memory: str, state_dir: str | None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import click
 
+from rlship.system import asked
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.errors import UsageProblem, no_experiment
@@ -80,7 +82,7 @@ def sysmon(
     Run one on each node. It waits for experiments to begin, and goes on until Ctrl-C or SIGTERM. It reports once
     what it cannot measure (no GPU, no driver, or one that fails) and leaves it out.
     """
-    places.require(directory)
+    places.require(directory, waits=not once)
     from rlship_agents.sysmon.agent import Agent, Plan
     from rlship_agents.sysmon.post import as_json
     from rlship_sidecar.report.terminal import clean
@@ -93,7 +95,13 @@ def sysmon(
 
     if (always or once) and places.is_closed(directory):
         say(places.adds_to_a_finished_one(directory))
-    plan = Plan(interval, _names(roles), _devices(gpus), quiet_after, always or once)
+    plan = Plan(
+        interval,
+        _parsed(asked.roles, "--roles", roles),
+        _parsed(asked.gpus, "--gpus", gpus),
+        quiet_after,
+        always or once,
+    )
     agent = Agent(directory, plan, say, name=host)
     with stop_on_signals(lambda line: None) as stop:
         if not once:
@@ -107,19 +115,9 @@ def sysmon(
     context.exit(0)
 
 
-def _names(roles: str | None) -> list[str] | None:
-    if roles is None:
-        return None
-    return [] if roles.strip() == "none" else [name.strip() for name in roles.split(",") if name.strip()]
-
-
-def _devices(gpus: str | None) -> list[str] | None:
-    """The GPUs that `--gpus` selects; None for the visible ones."""
-    if gpus is None:
-        return None
-    asked = [one.strip() for one in gpus.split(",") if one.strip()]
-    if not asked:
-        raise UsageProblem("--gpus names no GPU", "give indices or UUIDs, such as --gpus 0,1; or all, or none")
-    if asked == ["none"]:
-        return []
-    return ["all"] if asked == ["all"] else asked
+def _parsed(read: Callable[[str, object], list[str] | None], option: str, value: str | None) -> list[str] | None:
+    try:
+        return read(option, value)
+    except ValueError as error:
+        problem, _, way_out = str(error).partition(": ")
+        raise UsageProblem(problem, way_out) from None

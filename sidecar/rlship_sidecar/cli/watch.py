@@ -87,9 +87,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--beside",
-    is_flag=True,
+    metavar="TIME",
+    type=float,
     hidden=True,
-    help="Print where the run is, and errors: `rlship run --watch` prints the rest.",
+    help="Watch a job that began then (Unix seconds), with its further runs. Print where each run is, and errors:"
+    " `rlship run --watch` prints the rest.",
 )
 @click.pass_context
 def watch(
@@ -108,13 +110,14 @@ def watch(
     table: bool,
     quiet: bool,
     announce_stop: bool,
-    beside: bool,
+    beside: float | None,
 ) -> None:
     """Ship the rows of the experiment in DIR, or of all experiments in the folder DIR (default: where you are).
 
     Goes on where the last sidecar stopped. Ctrl-C or SIGTERM: delivers what is read, then exits.
     """
-    places.require(directory)
+    places.require(directory, waits=not once)
+    alone = beside is None
     flags = {
         "sinks": sinks,
         "state_dir": state_dir,
@@ -130,7 +133,7 @@ def watch(
     settings = settings_of.folder
     # Rows on the console and a screen that redraws itself would overwrite each other.
     table = table and not json and "console" not in settings.sinks
-    has_screen = table and not beside and is_terminal(sys.stderr, os.environ)
+    has_screen = table and alone and is_terminal(sys.stderr, os.environ)
 
     # numpy adds a few hundred numbers at a time here; the threads of its library would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -139,21 +142,30 @@ def watch(
 
     with (
         log_through(_say, logging.ERROR if quiet else logging.WARNING),
-        report(sys.stderr, os.environ, title=str(directory), quiet=quiet or beside, table=table, once=once) as (
+        report(sys.stderr, os.environ, title=str(directory), quiet=quiet or not alone, table=table, once=once) as (
             on_status,
             resized,
         ),
         stop_on_signals(
-            _say if announce_stop and not quiet and not beside else lambda line: None,
+            _say if announce_stop and not quiet and alone else lambda line: None,
             others={signal.SIGWINCH: resized},
         ) as stop,
         observed(settings, os.environ, say=_say, quiet=quiet) as pulse,
     ):
         if not quiet:
-            on_status = Whereabouts(_say, on_status, only=os.path.realpath(directory) if has_screen else "")
+            only = os.path.realpath(directory) if has_screen else ""
+            on_status = Whereabouts(_say, on_status, only=only, finished=not alone)
         tell = _both(on_status, _print_json) if json else on_status
         code = daemon.watch(
-            directory, settings, once=once, on_status=tell, stop=stop, say=_say, pulse=pulse, settings_of=settings_of
+            directory,
+            settings,
+            once=once,
+            on_status=tell,
+            stop=stop,
+            say=_say,
+            pulse=pulse,
+            settings_of=settings_of,
+            further_since=beside,
         )
     context.exit(code)
 

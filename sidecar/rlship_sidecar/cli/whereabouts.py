@@ -19,8 +19,9 @@ MAX_LINES = 5
 class Whereabouts:
     """Calls `say` with the place of each experiment once it is known, and passes statuses on to `then` after the first.
 
-    Of a folder of experiments only those that run have a line, at most `MAX_LINES`. `only`: just the experiment of
-    this path has one, as above a screen, which has little room and shows the places of a folder's experiments itself.
+    Of a folder of experiments only those that run have a line, at most `MAX_LINES`; with `finished` the others have one
+    too. `only`: just the experiment of this path has one, as above a screen, which has little room and shows the places
+    of a folder's experiments itself.
     """
 
     def __init__(
@@ -29,10 +30,12 @@ class Whereabouts:
         then: OnStatus | None,
         *,
         only: str = "",
+        finished: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._say = say
         self._only = only
+        self._finished = finished
         self._then = then
         self._clock = clock
         self._said: set[str] = set()
@@ -40,7 +43,7 @@ class Whereabouts:
 
     def __call__(self, statuses: list[Status]) -> None:
         """Say what is new, then pass the statuses on, unless the first place is still awaited."""
-        running = [status for status in statuses if not status.finished or len(statuses) == 1]
+        running = [status for status in statuses if not status.finished or self._finished or len(statuses) == 1]
         if self._only:
             running = [status for status in running if status.experiment == self._only]
         for status in running:

@@ -96,15 +96,19 @@ def watch(
     say: Say = lambda line: None,
     pulse: Pulse | None = None,
     settings_of: SettingsOf | None = None,
+    further_since: float | None = None,
 ) -> int:
     """Watch an experiment, or every experiment in a folder, until `stop` is set; with `once`, until all is delivered.
 
-    `settings_of` gives the configuration of each experiment; without it, `config` counts for all of them.
+    `settings_of` gives the configuration of each experiment; without it, `config` counts for all of them. With
+    `further_since` (Unix seconds), the further runs of the same job are watched as well (`discover.further_runs`).
     Returns an exit code: 0, 1 (a sink still lacks rows), 3 (`once`: data are incomplete) or 4 (a sink refused). Raises
     RlshipError if there is nothing to watch, or another sidecar owns all of it.
     """
     stop = stop or threading.Event()
-    return _Daemon(directory, config, settings_of, once, on_status, stop, say, pulse or Pulse()).run()
+    # Resolved, because a link such as `latest` may come to point to another experiment while this one is watched.
+    scope = _Scope(Path(os.path.realpath(directory)), once, further_since)
+    return _Daemon(scope, config, settings_of, on_status, stop, say, pulse or Pulse()).run()
 
 
 def _together(errors: dict[Path, OwnedElsewhere]) -> OwnedElsewhere:
@@ -120,6 +124,15 @@ def _together(errors: dict[Path, OwnedElsewhere]) -> OwnedElsewhere:
 
 class _Stopped(Exception):
     """`stop` was set while the daemon waited for another sidecar's lease to run out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What to watch, as `watch` has it."""
+
+    directory: Path
+    once: bool
+    further_since: float | None
 
 
 @dataclass(slots=True)
@@ -245,21 +258,19 @@ class _Due:
 class _Daemon:
     def __init__(
         self,
-        directory: Path,
+        scope: _Scope,
         config: Config,
         settings_of: SettingsOf | None,
-        once: bool,
         on_status: OnStatus | None,
         stop: threading.Event,
         say: Say,
         pulse: Pulse,
     ) -> None:
-        # Resolved, because a link such as `latest` may come to point to another experiment while this one is watched.
-        self._directory = Path(os.path.realpath(directory))
+        self._directory = scope.directory
         self._config = config
         self._settings_of = settings_of or (lambda experiment: config)
         self._pulse = pulse
-        self._once = once
+        self._once = scope.once
         self._on_status = on_status
         self._stop = stop
         self._say = say
@@ -271,7 +282,7 @@ class _Daemon:
         self._advice = _Advice()
         self._statuses: list[Status] = []
         local = filesystem_of(os.fspath(self._directory)).local
-        self._outlook = Directory(self._directory, None if local else self._looks)
+        self._outlook = Directory(self._directory, None if local else self._looks, scope.further_since)
         self._found_any = False
         self._due = _Due()
         self._until = math.inf

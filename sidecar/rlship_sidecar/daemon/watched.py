@@ -30,7 +30,7 @@ from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.report.status import STATUS_FILE, Status, read_status, write_status
-from rlship_sidecar.report.streams import facade_lead, over_time_only
+from rlship_sidecar.report.streams import over_time_only, own_named
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.sinks.contract import SinkContext
@@ -61,16 +61,16 @@ def is_damage(error: BaseException) -> bool:
 class Charts:
     """What sinks show rows over and call them by; their threads read it.
 
-    `over_time`: streams have rows over time only. `own_names`: the lead whose metrics have the names that the job gave
-    them at W&B, or "".
+    `over_time`: streams have rows over time only. `own_names`: the actors whose metrics have the names that the job
+    gave them at W&B.
     """
 
     over_time: bool = False
-    own_names: str = ""
+    own_names: tuple[str, ...] = ()
 
     def look(self, experiment: Experiment) -> None:
         """Take what is so now."""
-        self.over_time, self.own_names = over_time_only(experiment), facade_lead(experiment)
+        self.over_time, self.own_names = over_time_only(experiment), own_named(experiment)
 
 
 @dataclass(slots=True)
@@ -396,6 +396,7 @@ def open_watched(
                 config.per_rank,
                 samples=SampleChoice(config.samples, config.samples_every),
                 short_window=config.short_window,
+                ledger_wait_s=config.ledger_wait_s,
             ),
             access=replace(access or Access(FILES), opens_per_s=config.opens_per_s, poll_s=config.poll_s),
         )

@@ -45,6 +45,7 @@ from rlship_formats.reading import (
     Event,
     FileReader,
     GapRecord,
+    Ledger,
     Metrics,
     Rollback,
     Sample,
@@ -69,6 +70,7 @@ from rlship_sidecar.decode.lines import (
     Batch,
     Dead,
     Dense,
+    LedgerLine,
     NotDense,
     Note,
     OpenLine,
@@ -820,6 +822,10 @@ class Decoder:
     def _run(self, batch: Batch, record: RunRecord, line: bytes, offset: int) -> None:
         batch.notes.append(Note("run", self.reader.segment, -1, said=record))
 
+    def _ledger(self, batch: Batch, record: Ledger, line: bytes, offset: int) -> None:
+        segment = self.reader.segment
+        batch.notes.append(Note("ledger", segment, -1, entered=LedgerLine(offset, segment, record)))
+
     def _unknown(self, batch: Batch, record: Unknown, line: bytes, offset: int) -> None:
         _count(batch, "unknown kinds")
 
@@ -838,6 +844,7 @@ TAKERS: dict[type, Callable[[Decoder, Batch, Any, bytes, int], None]] = {
     Clock: Decoder._clock,
     Close: Decoder._close,
     RunRecord: Decoder._run,
+    Ledger: Decoder._ledger,
     Unknown: Decoder._unknown,
 }
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 import msgspec
 import orjson
 
-from rlship_formats.reading import Clock
+from rlship_formats.reading import Clock, Ledger
 from rlship_formats.reading import Run as RunRecord
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Definition, Gap, Open
 from rlship_formats.values import Observations
@@ -319,11 +319,20 @@ class Adoption(NamedTuple):
     before: int
 
 
+class LedgerLine(NamedTuple):
+    """A `ledger` record, the byte where its line begins, and its segment."""
+
+    offset: int
+    segment: int
+    record: Ledger
+
+
 class Note(NamedTuple):
-    """A line about its writer, not about a metric: `kind` is barrier, rollback, close, failure, gap or run.
+    """A line about its writer, not about a metric: `kind` is barrier, rollback, close, failure, gap, run or
+    ledger.
 
     `t` is the time of a rollback or close. For a gap it is the time of the line before. `text` is the error
-    of a failure. `said` is what a line says of the run.
+    of a failure. `said` is what a line says of the run, `entered` an entry of the ledger.
     """
 
     kind: str
@@ -333,6 +342,7 @@ class Note(NamedTuple):
     t: float = 0.0
     text: str = ""
     said: RunRecord | None = None
+    entered: LedgerLine | None = None
 
 
 class Dead(NamedTuple):
@@ -404,6 +414,11 @@ class Batch:
         """What the lines say of the run, in file order."""
         return [note.said for note in self.notes if note.said is not None]
 
+    @property
+    def ledger(self) -> list[LedgerLine]:
+        """The entries of the ledger, in file order."""
+        return [note.entered for note in self.notes if note.entered is not None]
+
     def run(self, segment: int, schema: Schema) -> Run:
         """The run of this schema and segment, ready for another line."""
         run = self.runs.get((segment, schema))
@@ -437,7 +452,10 @@ class Batch:
     @property
     def adoption(self) -> Adoption | None:
         """What the file's first barrier record adopts, if it is among the lines."""
-        return next((Adoption(b.steps[0], b.offsets[0]) for b in self.barriers if b.adopts), None)
+        for barriers in self.barriers:
+            if barriers.adopts:
+                return Adoption(barriers.steps[0], barriers.offsets[0])
+        return None
 
     def adopt(self, adoption: Adoption) -> list[StreamLine]:
         """Make the stream lines that a barrier adopts lines of its step. Returns them as they stand in the file."""

@@ -62,7 +62,7 @@ def shape_of(value: Any, observations: Observations) -> Shape | None:
     """The shape of a value and its observations; None where no shape can hold them."""
     summary = observations.summary
     if summary is not None:
-        return SUMMARY if summary.n <= _MAX_N else None
+        return SUMMARY if summary.n <= _MAX_N and observations.bins is None else None
     if type(value) is not list and type(value) is not dict:
         return PLAIN
     places = len(observations.xs) + observations.nonfinite

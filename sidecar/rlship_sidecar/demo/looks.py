@@ -14,7 +14,7 @@ QUESTION = "SELECT step, reward, loss FROM trainer_steps WHERE step % 20 = 0 ORD
 
 
 def commands(experiment: Path, boards: Iterable[Path], runs: Iterable[Path]) -> list[str]:
-    """One line each for the status, a question, a trace, TensorBoard and W&B."""
+    """One line each for the status, a question, a trace, TensorBoard and W&B. `runs` are folders of offline runs."""
     return [
         _line("rlship", "status", str(experiment)),
         _needing(("duckdb", "pyarrow", "pytz"), _line("rlship", "query", QUESTION, str(experiment))),

@@ -196,7 +196,8 @@ def _tell(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
         echo(f"  W&B, offline         {run}")
     echo(f"  the job's own output {experiment / 'logs'}")
     echo("\nCommands that show them")
-    for line in looks.commands(experiment, boards, runs):
+    # As `rlship status` prints it: the folder above the run's, whose name changes if the run is written again.
+    for line in looks.commands(experiment, boards, sorted({run.parent for run in runs})):
         echo(f"  {line}")
     return problems
 

@@ -16,6 +16,7 @@ from rlship_formats.reading import (
     DeadLetter,
     Event,
     FileReader,
+    Ledger,
     Metrics,
     Run,
     Sample,
@@ -36,14 +37,16 @@ _KINDS = {
     Barrier: "barrier",
     Clock: "clock",
     Run: "run",
+    Ledger: "ledger",
 }
 
 
 class Entry(NamedTuple):
-    """A record on the time axis. `kind` is span, event, sample, barrier, clock, run or metrics.
+    """A record on the time axis. `kind` is span, event, sample, barrier, clock, run, ledger or
+    metrics.
 
-    `t` is where it begins, in Unix seconds by its host's clock. `body` is a Span, an Event, a Sample, a Clock, a Run or
-    a metrics record's `m`; None for a barrier.
+    `t` is where it begins, in Unix seconds by its host's clock. `body` is a Span, an Event, a Sample, a Clock, a Run,
+    a Ledger or a metrics record's `m`; None for a barrier.
     """
 
     kind: str

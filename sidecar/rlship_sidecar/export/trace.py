@@ -175,7 +175,7 @@ def _require_steps(selection: Selection) -> None:
 def _items(file: WriterFile, entry: Entry, number: int, known: HostClocks, selection: Selection) -> Iterator[_Item]:
     """The trace items that an entry gives."""
     opened = _opened(file)
-    if entry.kind in ("clock", "sample", "run") or (entry.kind == "metrics" and not selection.counters):
+    if entry.kind in ("clock", "sample", "run", "ledger") or (entry.kind == "metrics" and not selection.counters):
         return
     start, end = _times(opened, entry, known)
     if not selection.keeps(opened, entry.step, start, end):

@@ -14,7 +14,7 @@ from rlship_sidecar.child_process import module_command
 from rlship_sidecar.errors import OK, OWNED, REFUSED, USAGE
 from rlship_sidecar.launch.command import death_signal
 from rlship_sidecar.report.status import Status
-from rlship_sidecar.tail.discover import is_experiment, newest_change
+from rlship_sidecar.tail.discover import further_runs, is_experiment
 
 RESTARTS = 5
 RESTART_AFTER_S = 5.0
@@ -28,15 +28,16 @@ Say = Callable[[str], None]
 
 
 class Beside:
-    """The two processes, which start once the job writes into `folder`. They print to stderr: standard output is the
-    job's.
+    """The two processes, which start once the job writes into `folder` or into that of a further run. They print to
+    stderr: standard output is the job's.
 
     They get SIGTERM if this process is killed. A sidecar that crashes is started again, up to `RESTARTS` times. `mask`
-    is the signal mask that they get.
+    is the signal mask that they get, `began` the job's start in Unix seconds.
     """
 
-    def __init__(self, folder: Path, mask: Iterable[int], say: Say) -> None:
+    def __init__(self, folder: Path, began: float, mask: Iterable[int], say: Say) -> None:
         self._folder = folder
+        self._began = began
         self._mask = mask
         self._say = say
         self._die_with = death_signal(signal.SIGTERM)
@@ -51,10 +52,11 @@ class Beside:
     def look(self, now: float) -> float:
         """Start what is to run by now; returns the seconds until the next look is due. A failure is reported."""
         if self._sidecar is None:
-            if self._given_up or not is_experiment(self._folder):
+            runs = [] if self._given_up else runs_of(self._folder, self._began)
+            if not runs:
                 return LOOK_EVERY_S
-            self._sidecar = self._start("watch", str(self._folder), "--beside")
-            self._agent = self._start("sysmon", str(self._folder), "--quiet")
+            self._sidecar = self._start_sidecar()
+            self._agent = self._start("sysmon", str(runs[0]), "--quiet")
             self._given_up = self._sidecar is None
             return RARELY_S
         if self._agent is not None:
@@ -75,7 +77,7 @@ class Beside:
             return self._restart_at - now
         self._restarts += 1
         self._restart_at = None
-        self._sidecar = self._start("watch", str(self._folder), "--beside")
+        self._sidecar = self._start_sidecar()
         return RARELY_S
 
     def begin_end(self, deadline: float, is_done: Callable[[], bool]) -> None:
@@ -103,10 +105,12 @@ class Beside:
         if self._sidecar is not None and self._sidecar.poll() is None:
             return False
         code = None if self._sidecar is None else self._sidecar.returncode
-        if self._is_last or code in _FINAL or not is_experiment(self._folder) or (code == OK and self._is_done()):
+        if self._is_last or code in _FINAL or (code == OK and self._is_done()):
+            return True
+        if not runs_of(self._folder, self._began):
             return True
         self._is_last = True
-        self._sidecar = self._start("watch", str(self._folder), "--beside", "--once")
+        self._sidecar = self._start_sidecar("--once")
         return self._sidecar is None
 
     def end_at_once(self) -> None:
@@ -120,6 +124,9 @@ class Beside:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    def _start_sidecar(self, *more: str) -> subprocess.Popen[bytes] | None:
+        return self._start("watch", str(self._folder), "--beside", str(self._began), *more)
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes] | None:
         def in_child() -> None:
@@ -143,28 +150,23 @@ def _how(code: int) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
-def further_runs(folder: Path, since: float) -> list[str]:
-    """How to deliver the experiments that a job made beside `folder` for its further runs, `<folder>-2` and so on, and
-    into which it wrote after `since` (Unix seconds).
-    """
-    found = []
-    number = 2
-    while is_experiment(other := folder.with_name(f"{folder.name}-{number}")):
-        if newest_change(other) >= since:
-            found.append(f"a further run of the job is in {other}; to deliver it: rlship watch --once {_quoted(other)}")
-        number += 1
-    return found
+def runs_of(folder: Path, began: float) -> list[Path]:
+    """The experiments of a job that began then (Unix seconds): `folder`, once it is one, and those of further runs."""
+    return [*([folder] if is_experiment(folder) else ()), *further_runs(folder, began)]
 
 
 def _quoted(folder: Path) -> str:
     return shlex.quote(str(folder))
 
 
+def nothing(folder: Path) -> str:
+    """What to do about a job that logged nothing."""
+    return f"the job logged nothing into {folder}; docs/run.md says what is caught, and how to see why not"
+
+
 def outcome(folder: Path, status: Status | None) -> list[str]:
-    """What became of the run, and how to deliver what is not delivered; `status` is the sidecar's last one."""
+    """What became of one run, and how to deliver what is not delivered; `status` is the sidecar's last one."""
     watch = f"rlship watch --once {_quoted(folder)}"
-    if not is_experiment(folder):
-        return [f"the job logged nothing into {folder}; docs/run.md says what is caught, and how to see why not"]
     if status is None:
         return [f"no row of {folder} was delivered; to deliver what is there: {watch}"]
     found = []

@@ -16,7 +16,7 @@ from pathlib import Path
 from rlship.hook.environment import with_hook
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.launch import command as starting
-from rlship_sidecar.launch.beside import RARELY_S, Beside, Say, further_runs, outcome
+from rlship_sidecar.launch.beside import RARELY_S, Beside, Say, nothing, outcome, runs_of
 from rlship_sidecar.launch.relay import Relay
 
 SETTLE_S = 10.0  # for so long the other nodes' last lines are waited for
@@ -50,11 +50,9 @@ def run_watched(
         starting.become(command, with_hook(environ, str(folder), actor))
     try:
         child = starting.start(command, with_hook(environ, str(folder), actor), relay.mask)
-        beside = Beside(folder, relay.mask, say)
+        beside = Beside(folder, began, relay.mask, say)
         status = _attend(child, relay, beside, say)
-        _deliver(folder, relay, beside, say, alone=alone)
-        for line in further_runs(folder, began):
-            say(line)
+        _deliver(folder, began, relay, beside, say, alone=alone)
     finally:
         relay.close()
     return starting.end_as(status)
@@ -79,25 +77,33 @@ def _attend(child: int, relay: Relay, beside: Beside, say: Say) -> int:
             say(f"the sidecar: {type(error).__name__}: {error}; the job goes on")
 
 
-def _deliver(folder: Path, relay: Relay, beside: Beside, say: Say, *, alone: bool) -> None:
-    """Let the sidecar deliver what is there, for `drain_s` at most, and print the outcome."""
+def _deliver(folder: Path, began: float, relay: Relay, beside: Beside, say: Say, *, alone: bool) -> None:
+    """Let the sidecar deliver what is there, for `drain_s` at most, and print the outcome of each run."""
     ended = time.monotonic()
     try:
         from rlship_sidecar.report.status import read_status
 
-        drain_s, state_dir = _settings(folder)
+        drain_s, _ = _settings(folder)
         deadline = ended + drain_s
+
+        def is_finished() -> bool:
+            return all(_is_finished(_settings(run)[1]) for run in runs_of(folder, began))
+
         if not alone:
-            _wait(relay, min(deadline, ended + min(SETTLE_S, drain_s / 2)), lambda: _is_finished(state_dir))
+            _wait(relay, min(deadline, ended + min(SETTLE_S, drain_s / 2)), is_finished)
         # On other nodes the job may go on.
-        beside.begin_end(deadline, lambda: not alone or _is_finished(state_dir))
+        beside.begin_end(deadline, lambda: not alone or is_finished())
         stopped = _wait(relay, min(deadline, time.monotonic() + PATIENT_S), beside.has_ended)
         if not stopped and not beside.has_ended():
             say(f"the job ended; delivering its last rows, for {drain_s:g} s at most (Ctrl-C leaves the rest)")
             _wait(relay, deadline, beside.has_ended)
         beside.end_at_once()
-        for line in outcome(folder, read_status(state_dir)):
-            say(line)
+        runs = runs_of(folder, began)
+        for run in runs:
+            for line in outcome(run, read_status(_settings(run)[1])):
+                say(line)
+        if not runs:
+            say(nothing(folder))
     except Exception as error:  # noqa: BLE001 - the job has ended well or badly, whatever happens here
         beside.end_at_once()
         say(f"the sidecar's end: {type(error).__name__}: {error}")

@@ -18,6 +18,7 @@ from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.intake import Access, Intake, words
+from rlship_sidecar.pipeline.ledger_book import LedgerBook
 from rlship_sidecar.pipeline.lookback import Lookback, Short
 from rlship_sidecar.pipeline.nonfinite import keep_nonfinite
 from rlship_sidecar.pipeline.recall import Recall
@@ -27,7 +28,7 @@ from rlship_sidecar.pipeline.source import Source, load_source, removed, saved_p
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_unit
-from rlship_sidecar.rows import STEP, Arrival, Row, Unit
+from rlship_sidecar.rows import LEDGER, STEP, Arrival, Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.store.logged_steps import LoggedSteps
@@ -166,9 +167,10 @@ def _numbered(row: Row, no: int, revision: int, changed: tuple[str, ...], how: s
 @dataclass(slots=True)
 class Unsaved:
     """What the next commit makes durable besides rows: files that went on, dead letters, counts, and units that are not
-    dirty any more.
+    dirty any more. `since`: the last commit, in seconds of the sidecar's clock.
     """
 
+    since: float
     changed: dict[str, Source] = field(default_factory=dict)
     dead: list[tuple[str, Dead]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -198,10 +200,9 @@ class Experiment:
         self.actors: dict[str, Actor] = {}
         self.rules = rules or Rules()
         self.patience = patience or Patience()
-        self._unsaved = Unsaved()
+        self._unsaved = Unsaved(since=now)
         self._unrestored: list[Source] = []
         self._hindered: set[str] = set()
-        self._saved_at = now
         self._unrecovered: list[Writer] = []
         self._streams = streams or StreamConfig()
         self._sweep = Sweep(store, self.rules.signature())
@@ -228,6 +229,8 @@ class Experiment:
             return False
         if self.run_book.pending:
             return False
+        if self.ledger_book.revisions.dirty or self.ledger_book.revisions.unsaved:
+            return False
         if any(actor.open or actor.revisions.dirty or actor.revisions.unsaved for actor in self.actors.values()):
             return False
         return not any(streams.pending or streams.revisions.dirty for streams in self.streaming.streams.values())
@@ -242,7 +245,7 @@ class Experiment:
 
     def save(self) -> None:
         """Commit positions that were not worth a transaction so far."""
-        self._commit([], self._saved_at, force=bool(self._unsaved.changed))
+        self._commit([], self._unsaved.since, force=bool(self._unsaved.changed))
 
     # Restart -------------------------------------------------------------------------------------------------------
 
@@ -251,6 +254,7 @@ class Experiment:
         intake = self.intake
         self._recall = Recall(self.store, intake, self.rules.samples)
         self.run_book = RunBook(self.store, self._streams.lead)
+        self.ledger_book = LedgerBook(self.store, self._writer_of, self.rules.ledger_wait_s, self.patience)
         for saved in self._verified():
             source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
             intake.add(source, now)
@@ -272,7 +276,8 @@ class Experiment:
         self._step_rows = StepRows(
             self.store, self.actors, self._recall, self.streaming, self.rules, self._streams.steps
         )
-        self.streaming.load(writers, [unit for unit in dirty if unit.kind != STEP], now)
+        self.streaming.load(writers, [unit for unit in dirty if unit.kind not in (STEP, LEDGER)], now)
+        self.ledger_book.load((unit for unit in dirty if unit.kind == LEDGER), now, again=self._sweep.active)
         self._unrecovered = [writer for writer in writers if writer.stream_t is not None]
         self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
         self._restore(now)
@@ -376,6 +381,7 @@ class Experiment:
         rows = settled + revisions
         streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
+        rows += self._ledger_rows(now, self.store.row_count() + len(rows), end=end and not more)
         writers = (source.writer for source in self.sources.values())
         # With its first row a run is made, of what was said until then.
         at_once = (end and not more) or self.store.row_count() == 0
@@ -432,6 +438,8 @@ class Experiment:
             self.streaming.remake_timeline()  # an older row function kept other times; the sweep marks every row
         piece = self._sweep.next_piece(self._dirty_units())
         for unit, partial in piece:
+            if unit.kind == LEDGER:
+                self.ledger_book.make_again(unit)
             # Dirty for ever: a piece waits for no `revise_s`.
             self._revisions_of(unit).mark_dirty(unit, -math.inf, partial=partial)
         return bool(piece)
@@ -442,13 +450,16 @@ class Experiment:
     def _revisions(self) -> Iterator[Revisions]:
         yield from (actor.revisions for actor in self.actors.values())
         yield from (streams.revisions for streams in self.streaming.streams.values())
+        yield self.ledger_book.revisions
 
     def _revisions_of(self, unit: Unit) -> Revisions:
+        if unit.kind == LEDGER:
+            return self.ledger_book.revisions
         return self._actor(unit.actor).revisions if unit.kind == STEP else self.streaming.of(unit.actor).revisions
 
     def _apply(self, source: Source, batch: Batch, now: float) -> None:
         if batch.opened is not None:
-            source.opened_at = batch.opened_at
+            source.opening.at = batch.opened_at
             source.writer = Writer(source.name, batch.opened, seen_at=now, line_at=now)
             moved = self._actor(batch.opened.actor).add_writer(source.writer, now)
             self.streaming.add_writer(source.writer, moved, now)
@@ -468,6 +479,7 @@ class Experiment:
             else:
                 actor.apply(writer, batch, now)
                 self.streaming.apply(writer, batch, before_t, now)
+            self.ledger_book.take(source.name, batch)
         self._unsaved.changed[source.name] = source
         self._unsaved.dead.extend((source.name, dead) for dead in batch.dead)
         for name, count in batch.counts.items():
@@ -529,6 +541,18 @@ class Experiment:
             replace(r, arrival=replace(r.arrival, row_number=no)) for no, r in enumerate(made.rows, first_no)
         ], made.more
 
+    def _ledger_rows(self, now: float, first_no: int, *, end: bool) -> list[Row]:
+        """Rows of the ledger, numbered on from `first_no`."""
+        book = self.ledger_book
+        book.settle(now, over=end or self.all_closed)
+        rows, revised = book.rows(now, first_no, end=end)
+        self._unsaved.revised += revised
+        return rows
+
+    def _writer_of(self, file: str) -> Writer | None:
+        source = self.sources.get(file)
+        return None if source is None else source.writer
+
     def _open_units(self) -> int:
         return sum(len(actor.open) for actor in self.actors.values())
 
@@ -538,7 +562,7 @@ class Experiment:
         book = self.run_book
         urgent = rows or self._unsaved.revised or dirty or self._unsaved.dead or self.store.changed or force
         urgent = urgent or book.is_unsaved
-        if not urgent and (not self._unsaved.changed or now - self._saved_at < SAVE_EVERY_S):
+        if not urgent and (not self._unsaved.changed or now - self._unsaved.since < SAVE_EVERY_S):
             return
         # In the order of the store's own table: in any other one SQLite looks for each file's page anew.
         changed = [source for _, source in sorted(self._unsaved.changed.items())]
@@ -566,5 +590,4 @@ class Experiment:
             source.index.fresh.clear()
         for revisions in self._revisions():
             revisions.unsaved.clear()
-        self._unsaved = Unsaved()
-        self._saved_at = now
+        self._unsaved = Unsaved(since=now)

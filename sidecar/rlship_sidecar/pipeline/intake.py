@@ -100,7 +100,7 @@ class Intake:
         self.most_steps = ROUND_STEPS
         self.room: Callable[[str], int] = lambda actor: ROUND_STEPS
         self._went_abreast: set[str] = set()  # actors
-        self._local = filesystem.local
+        self._unread: set[str] = set()  # files of a local filesystem of which more is left, looked at or not
         self._turns: Turns | None = None
         if not filesystem.local and access.looks is not None:
             self._turns = Turns(access.looks, access.opens_per_s, access.poll_s)
@@ -180,7 +180,7 @@ class Intake:
         if listed is None:
             return
         self._odd = dict.fromkeys(listed.odd, "not a regular file, or its name is not UTF-8")
-        if self._local:  # on a network filesystem no file stays open, so the next look finds out
+        if self.files.keep:  # on a network filesystem no file stays open, so the next look finds out
             for there in self.sources.values():
                 there.sightings.unlisted = not (there.gone or is_foreign(there.name) or there.name in listed.files)
         for name, inode in listed.files.items():
@@ -295,10 +295,10 @@ class Intake:
         On a network filesystem, the looks at files that are due now begin, and what earlier ones found is read.
         """
         self.holding = False
-        if self._turns is None or end:
-            grown = self._look_at(names, now, end=end)
-        else:
+        if self._turns is not None and not end:
             grown = self._look_in_turn(now)
+        else:
+            grown = self._look_at(names, now, end=end)
         groups: dict[str, list[Source]] = {}
         for source in grown:
             actor = source.writer.open.actor if source.writer is not None else ""
@@ -336,9 +336,14 @@ class Intake:
         return more
 
     def _left(self, source: Source, *, left: bool) -> None:
-        """Whether more of a file is to be read, without another look at it."""
+        """Whether more of a file is to be read, without another look at it or another event."""
         if self._turns is not None:
             self._turns.left(source, left=left)
+        elif left:
+            self._unread.add(source.name)
+            source.size = max(source.size, source.read + 1)
+        else:
+            self._unread.discard(source.name)
 
     def _pace(self, actor: str, group: Sequence[Source]) -> bool:
         """Decide how many steps are taken in: half as many where some files go or went faster than others, as every
@@ -355,34 +360,48 @@ class Intake:
             source.writer.ended = not (left or source.held_since is not None or source.problem)
 
     def _look_at(self, names: Iterable[str], now: float, *, end: bool) -> list[Source]:
-        """Look at these files now. Returns those of which there is more to read."""
+        """Look at these files now. Returns those of which there may be more to read."""
+        every = names is self.sources
         sources = []
-        for name in names:
+        # In one order each time: what was found out of many ranks in their order is found again (`Roster.order`).
+        for name in names if every else sorted(self._unread.union(names)):
             source = self.sources.get(name)
             if source is not None and not (source.gone or source.unrestored is not None or _rests(source, now, end)):
                 sources.append(source)
+        room = 0 if self.files.keep else HELD_BYTES // max(1, len(sources))
         if self._turns is not None:
-            self._turns.begin([(source, self._looking(source, len(sources), now, check=end)) for source in sources])
+            self._turns.begin([(source, self._looking(source, room, now, check=end)) for source in sources])
             self._turns.wait(MAX_WAIT_S)
             return self._seen(now, end=end)
         grown = []
         for source in sources:
-            try:
-                glance = self._looking(source, len(sources), now, check=end)()
-                if source.moved and glance.size <= source.read:
-                    # All of the file that had the name is read; what has it now is found out by the position.
-                    self.files.forget(source.tail.path)
-                    source.moved = False
-                    glance = self._looking(source, len(sources), now, check=True)()
-            except OSError as error:
-                self._note_look(source, now)
-                self._failed(source, error)
-                continue
-            if self._saw(source, glance, now):
+            # Where a file is said to have changed, reading tells at once how far it goes.
+            if self.files.keep and not (every or source.moved or source.problem) and type(source.tail) is Tail:
+                source.pace.hinted = True
                 grown.append(source)
-            elif end:
+                continue
+            left = self._look(source, room, now, check=end)
+            if left:
+                grown.append(source)
+            elif end and left is not None:
                 self._note_end(source, left=False)
         return grown
+
+    def _look(self, source: Source, room: int, now: float, *, check: bool) -> bool | None:
+        """Look at a file now. Returns whether there is more of it to read; None if it cannot be read."""
+        try:
+            glance = self._looking(source, room, now, check=check)()
+            if source.moved and glance.size <= source.read:
+                # All of the file that had the name is read; what has it now is found out by the position.
+                self.files.forget(source.tail.path)
+                source.moved = False
+                glance = self._looking(source, room, now, check=True)()
+        except OSError as error:
+            self._note_look(source, now)
+            self._failed(source, error)
+            return None
+        source.pace.piece = glance.piece
+        return self._saw(source, glance.size, now)
 
     def _look_in_turn(self, now: float) -> list[Source]:
         """Begin to look at the files that are due. Returns those of which there is more to read, as far as that is
@@ -391,16 +410,17 @@ class Intake:
         turns = self._turns
         assert turns is not None
         due = turns.due(self.sources, now)
-        turns.begin([(source, self._looking(source, len(due), now, check=source.moved)) for source in due])
+        room = HELD_BYTES // max(1, len(due))
+        turns.begin([(source, self._looking(source, room, now, check=source.moved)) for source in due])
         turns.wait(GATHER_S)
         return self._seen(now, end=False)
 
     def _holds_nul(self, source: Source, now: float) -> bool:
-        return not self._local and not (source.held_since is not None and now - source.held_since >= NUL_WAIT_S)
+        return not self.files.keep and not (source.held_since is not None and now - source.held_since >= NUL_WAIT_S)
 
-    def _looking(self, source: Source, count: int, now: float, *, check: bool) -> Callable[[], Glance]:
-        """The look at a file, one of so many at once."""
-        room = 0 if self.ahead is not None else min(LOOK_BYTES, HELD_BYTES // count)
+    def _looking(self, source: Source, room: int, now: float, *, check: bool) -> Callable[[], Glance]:
+        """The look at a file, which may bring along `room` bytes."""
+        room = 0 if self.ahead is not None else min(LOOK_BYTES, room)
         return partial(source.tail.look, source.position, room, check=check, hold_nul=self._holds_nul(source, now))
 
     def _seen(self, now: float, *, end: bool) -> list[Source]:
@@ -416,7 +436,8 @@ class Intake:
             elif look.result is not None:
                 if source.moved and look.result.size <= source.read:
                     source.moved = False
-                if self._saw(source, look.result, now):
+                source.pace.piece = look.result.piece
+                if self._saw(source, look.result.size, now):
                     turns.left(source, left=True)
                 elif end:
                     self._note_end(source, left=False)
@@ -430,20 +451,19 @@ class Intake:
             source.pace.grown_at = now  # it is new: its writer may be about to write
         source.pace.looked_at = now
 
-    def _saw(self, source: Source, glance: Glance, now: float) -> bool:
-        """Take in what a look found. Returns whether there is more to read."""
+    def _saw(self, source: Source, size: int, now: float) -> bool:
+        """Take in the size that was found. Returns whether there is more to read."""
         self._note_look(source, now)
-        size = source.size = glance.size
-        source.problem, source.pace.piece = "", glance.piece
-        if size > source.read:
+        source.size, source.problem, read = size, "", source.read
+        if size < read:
+            source.problem = f"shorter than what was read of it ({size} < {read} bytes): not read further"
+            return False
+        source.sightings.missed_at = None
+        if size > read:
             source.pace.grew(now)
-        if size < source.read:
-            source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
-        else:
-            source.sightings.missed_at = None
-            if size == source.read:
-                source.sightings.found_all = now
-        return size > source.read
+            return True
+        source.sightings.found_all = now
+        return False
 
     def _failed(self, source: Source, error: OSError) -> None:
         self.files.forget(source.tail.path)
@@ -460,18 +480,21 @@ class Intake:
                 self._count(source, taken.batch, taken.position.offset - before)
                 apply(source, taken.batch, now)
             return taken.more
-        start = source.position
-        piece, source.pace.piece = source.pace.piece, None
+        start, pace = source.position, source.pace
+        piece, pace.piece = pace.piece, None
+        size = None if pace.hinted else source.size
+        pace.hinted = False
         try:
             if piece is not None and piece.start.offset == start.offset:
                 piece = source.tail.translated(piece)
             else:
-                piece = source.tail.read(
-                    start, source.piece_bytes, size=source.size, hold_nul=self._holds_nul(source, now)
-                )
+                piece = source.tail.read(start, source.piece_bytes, size=size, hold_nul=self._holds_nul(source, now))
         except OSError as error:
+            self._note_look(source, now)
             self._failed(source, error)
             return False
+        if size is None and not self._saw(source, piece.size, now):
+            return piece.size < start.offset and self._look(source, 0, now, check=True) is True
         if piece.end == start.offset:
             if piece.held:
                 self._hold(source, now)

@@ -69,6 +69,24 @@ def _names_of(ranks: Ranks) -> tuple[str, ...]:
     return rank_names(ranks)
 
 
+# Metrics of one line are logged by the same ranks, of which there may be thousands: what follows is found once for all.
+
+
+@lru_cache(16)
+def _joined(known: Ranks, ranks: Ranks) -> Ranks:
+    return known | ranks
+
+
+@lru_cache(16)
+def _others(known: Ranks, ranks: Ranks) -> Ranks:
+    return known - ranks
+
+
+@lru_cache(16)
+def _text_of(ranks: Ranks) -> str:
+    return encode_ranks(ranks)
+
+
 class LookedBack(NamedTuple):
     """What the row of a step is short of, and later steps whose rows have to be made again."""
 
@@ -158,14 +176,14 @@ class Lookback:
                 metric = self._metrics[name]
                 if not ranks <= metric.ranks or step < metric.first:
                     self._version += not ranks <= metric.ranks
-                    metric.ranks, metric.first = metric.ranks | ranks, min(metric.first, step)
-                    self._steps.put_metric(name, metric.number, metric.first, encode_ranks(metric.ranks))
+                    metric.ranks, metric.first = _joined(metric.ranks, ranks), min(metric.first, step)
+                    self._steps.put_metric(name, metric.number, metric.first, _text_of(metric.ranks))
             pattern.since = step
         if pattern.version != self._version:
             pattern.version = self._version
             pattern.suspects = {}
             for name, ranks in pattern.logged.items():
-                if others := self._metrics[name].ranks - ranks:
+                if others := _others(self._metrics[name].ranks, ranks):
                     pattern.suspects.setdefault(others, []).append(name)
 
     # Looking back, and ahead ---------------------------------------------------------------------------------------

@@ -103,11 +103,13 @@ class Recall:
 
         If the former row does not show which values came from them, it stays as it was, and a dead letter says so.
         """
-        lives = sum(is_aside(source.name) for source in self.lacking)
-        made = with_former(row, before, lives) if self.lacking else row
+        step = row.unit.index
+        lacking = [source for source in self.lacking if source.blocks(self._store, step, step)]
+        lives = sum(is_aside(source.name) for source in lacking)
+        made = with_former(row, before, lives) if lacking else row
         if made is None:
             reason = "file gone before a revision"
-            self.dead += [(source.name, Dead(source.read, reason, "")) for source in self.lacking]
+            self.dead += [(source.name, Dead(source.read, reason, "")) for source in lacking]
         return made or before
 
     def streams(self, streams: ActorStreams, ranges: Ranges, *, now: float, end: bool) -> list[Kept] | None:
@@ -131,7 +133,7 @@ class Recall:
                 self._say_gone(source)
                 self.miss_streams(source, ranges)
             else:
-                found += [(writer.segments[line.segment], line) for line in lines]
+                found += [(writer.segment(line.segment), line) for line in lines]
         return found
 
     def show(self, windows: Mapping[Unit, UnitLines], now: float, *, end: bool) -> bool:
@@ -205,18 +207,18 @@ def _does_without(source: Source, error: OSError, now: float, *, end: bool) -> b
 
 def _sort_in(windows: Mapping[int, UnitLines], writer: Writer, batch: Batch) -> None:
     """Put each line of a batch into the window of its step."""
-    segments = writer.segments
     for run in batch.runs.values():
+        segment = writer.segment(run.segment)
         for step, line in zip(run.steps, zip(run.ts, run.offsets, run.data)):
-            windows[step].block(run.schema).add(segments[run.segment], line)
+            windows[step].block(run.schema).add(segment, line)
     for sparse in batch.sparse:
-        windows[sparse.step].add(segments[sparse.segment], sparse)
+        windows[sparse.step].add(writer.segment(sparse.segment), sparse)
     for barriers in batch.barriers:
-        segment = segments[barriers.segment]
+        segment = writer.segment(barriers.segment)
         for step, t, offset, before_t in barriers.each():
             if step in windows:
                 windows[step].barriers.append((segment, t, offset, before_t))
     for sample in batch.samples:
-        windows[sample.step].samples.append((segments[sample.segment], sample))
+        windows[sample.step].samples.append((writer.segment(sample.segment), sample))
     for tag in batch.tags:
-        windows[tag.step].tags.append((segments[tag.segment], tag))
+        windows[tag.step].tags.append((writer.segment(tag.segment), tag))

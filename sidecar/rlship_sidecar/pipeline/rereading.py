@@ -174,7 +174,7 @@ def _read_block(
         adoption = None
     fetched = source.fetched.blocks.get((block.start, block.stop)) if source.fetched is not None else None
     piece_lines, piece_offsets = fetched or _lines_of(source.tail.twin(), block)
-    before_open = bisect_left(piece_offsets, source.opened_at)
+    before_open = bisect_left(piece_offsets, source.opening.at)
     piece_lines, piece_offsets = piece_lines[before_open:], piece_offsets[before_open:]
     lines, offsets = piece_lines, piece_offsets
     others: list[bytes] = []

@@ -43,7 +43,7 @@ class RunBook:
     def take(self, file: str, batch: Batch) -> None:
         """Take in what a batch of a file's lines says of the run."""
         labels = {} if batch.open_line is None else batch.open_line.labels
-        if labels or any(note.said is not None for note in batch.notes):
+        if labels or batch.said:
             said = self.said.setdefault(file, Said())
             before = [getattr(said, part) for part in PARTS]
             said.about.labels = labels or said.about.labels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,9 @@ PIECE_BYTES, MIN_PIECE_BYTES, MAX_PIECE_BYTES = 1 << 16, 1 << 14, 1 << 20  # at 
 BLOCK_BYTES = 256 * 1024
 NOT_THERE = "not there any more; what was read of it still counts"
 MAX_SLOWER = 4.0  # a file counts as slower than before by at most this factor at a time
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class _Block(msgspec.Struct, array_like=True):
@@ -155,7 +158,7 @@ class FilePace:
     """How a file grows, and when to look at it: `every_s` is about the time between two of its growths.
 
     `look` is under way. `piece` holds lines that a look found and that are not applied yet. Of the times at which it
-    was planned, only `due` counts.
+    was planned, only `due` counts. `hinted`: it is said to have grown, and was not looked at since.
     """
 
     looked_at: float = 0.0
@@ -164,6 +167,7 @@ class FilePace:
     due: float = 0.0
     look: Look[Glance] | None = None
     piece: Piece | None = None
+    hinted: bool = False
 
     def grew(self, now: float) -> None:
         """The file has grown since the look before."""
@@ -183,6 +187,14 @@ class Fetched(NamedTuple):
 
 
 @dataclass(slots=True)
+class Opening:
+    """Where a file's `open` record begins, and the record as JSON once it was saved."""
+
+    at: int = 0
+    json: msgspec.Raw | None = None
+
+
+@dataclass(slots=True)
 class Source:
     """A file. What lies before `position` is applied. `at_step` is the last step read (-1: none). `fresh_governing` are
     define and rollback lines that the store lacks. `moved`: its name has come to mean another inode. `held_since`: when
@@ -197,7 +209,7 @@ class Source:
     decoder: Decoder
     writer: Writer | None = None
     position: Position = START
-    opened_at: int = 0
+    opening: Opening = field(default_factory=Opening)
     size: int = 0
     at_step: int = -1
     pace: FilePace = field(default_factory=FilePace)
@@ -301,34 +313,45 @@ class Source:
 
     def saved(self) -> SavedWriter:
         """What the store has to keep of this file now."""
-        writer = self.writer
-        index = self.index
+        writer, decoder, index, position = self.writer, self.decoder, self.index, self.position
+        head, before = position.head, position.before
+        block = _Block(index.start, index.t, index.lowest, index.highest, index.barrier_t, index.t_low, index.t_high)
+        if writer is None:
+            reader = decoder.reader
+            state = _State(
+                None, [], [], -1, True, False, 0.0, reader.t, None, block, 0, reader.unsupported, head, before
+            )
+            return SavedWriter(self.name, self.read, self.floor, _encode(state))
+        end = writer.end
         state = _State(
-            open=None,
-            segments=[],
-            gaps=[],
-            lowest=-1,
-            implicit=True,
-            closed=False,
-            newest_t=0.0,
-            t=self.decoder.reader.t if writer is None else self.decoder.t,
-            barrier_t=None,
-            block=_Block(index.start, index.t, index.lowest, index.highest, index.barrier_t, index.t_low, index.t_high),
-            opened_at=0,
-            unsupported=self.decoder.reader.unsupported,
-            head=self.position.head,
-            before=self.position.before,
+            self._opened(writer),
+            [(s.begins, s.barrier, s.last, s.since) for s in writer.segments],
+            writer.gaps,
+            writer.lowest,
+            writer.implicit,
+            writer.closed,
+            writer.newest_t,
+            decoder.t,
+            decoder.barrier_t,
+            block,
+            self.opening.at,
+            False,
+            head,
+            before,
+            self.missed,
+            writer.stream_t,
+            end.close_t,
+            writer.point_t,
+            index.adoption,
+            end.failure,
         )
-        if writer is not None:
-            state.open = writer.open
-            state.segments = [(s.begins, s.barrier, s.last, s.since) for s in writer.segments]
-            state.gaps, state.lowest, state.newest_t = writer.gaps, writer.lowest, writer.newest_t
-            state.implicit, state.closed = writer.implicit, writer.closed
-            state.barrier_t, state.opened_at = self.decoder.barrier_t, self.opened_at
-            state.unsupported, state.missed = False, self.missed
-            state.stream_t, state.close_t, state.point_t = writer.stream_t, writer.end.close_t, writer.point_t
-            state.adoption, state.failure = self.index.adoption, writer.end.failure
-        return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
+        return SavedWriter(self.name, position.offset, self.floor, _encode(state))
+
+    def _opened(self, writer: Writer) -> Any:
+        """The writer's `open` as JSON, which stays the same and is half of the state."""
+        if self.opening.json is None:
+            self.opening.json = msgspec.Raw(_encode(writer.open))
+        return self.opening.json
 
 
 def is_document(source: Source) -> bool:
@@ -360,7 +383,7 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     if state.open is None:
         source.decoder.reader = FileReader(t=state.t, unsupported=state.unsupported)
         return source
-    source.opened_at = state.opened_at
+    source.opening.at = state.opened_at
     governing = [line for offset, line in store.governing_lines(saved.file) if offset < saved.read]
     source.decoder.restore(state.open, state.t, state.barrier_t, governing)
     writer = source.writer = Writer(saved.file, state.open, seen_at=now, line_at=now)

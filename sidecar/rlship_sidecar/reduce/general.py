@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlship_formats.histogram import histogram
+from rlship_formats.histogram import histogram, merged
 from rlship_formats.quantiles import quantile
 from rlship_formats.reading import TAGGED
 from rlship_formats.records import Definition
@@ -89,6 +89,13 @@ class Contributions:
         return any(item.summary is not None for part in self.parts for item in part.observations)
 
     @cached_property
+    def bins(self) -> list[Histogram] | None:
+        """The bins of the summaries; None if one of these has none."""
+        summaries = [item for part in self.parts for item in part.observations if item.summary is not None]
+        found = [item.bins for item in summaries if item.bins is not None]
+        return found if len(found) == len(summaries) else None
+
+    @cached_property
     def ordered(self) -> NDArray[np.float64]:
         """The finite observations, in ascending order."""
         xs = [x for part in self.parts for item in part.observations for x in item.xs]
@@ -104,7 +111,7 @@ class Contributions:
         if reduction == "rate":
             return rate([(part.segment, part.moments) for part in self.parts], self.total, seconds)
         if self.summarized:
-            return None
+            return merged(self.bins, self.ordered) if reduction == "hist" and self.bins else None
         if not self.total.n:
             return UNDEFINED
         if reduction == "hist":
@@ -160,22 +167,26 @@ class _Metric(NamedTuple):
     asked: list[str]
 
 
+class Manner(NamedTuple):
+    """How a window is reduced. `seconds`: what rates are over; `superseding`: whether newer segments replace older
+    ones; `alone`: whether the actor has one rank.
+    """
+
+    naming: Naming
+    rules: Rules
+    seconds: Seconds
+    superseding: bool = True
+    alone: bool = False
+
+
 def reduce_any(
-    naming: Naming,
-    window: UnitLines,
-    rules: Rules,
-    seconds: Seconds,
-    *,
-    superseding: bool = True,
-    alone: bool = False,
-    only: Collection[str] | None = None,
-    beside: Sequence[Segment] = (),
+    window: UnitLines, how: Manner, *, only: Collection[str] | None = None, beside: Sequence[Segment] = ()
 ) -> Reduced:
-    """The reduced window. `seconds`: what rates are over; `superseding`: whether newer segments replace older ones;
-    `alone`: whether the actor has one rank.
+    """The reduced window.
 
     `only`: just these metrics, and the samples. `beside` are segments that have a part in the row by other metrics.
     """
+    naming, rules, seconds, superseding, alone = how
     primary: dict[str, ReducedValue] = {}
     derived: dict[str, ReducedValue] = {}
     metrics: dict[str, _Metric] = {}
@@ -194,19 +205,19 @@ def reduce_any(
     for found in counted(window.samples, superseding=superseding).values():
         used.update(segment for segment, _ in found)
         ts.extend(line.t for _, line in found)
-    merged = {**derived, **primary}
+    every = {**derived, **primary}
     per_rank, more = _per_rank(naming, metrics, {segment.writer.rank.replica for segment in used}, rules, seconds)
     for key, value in more:
-        merged.setdefault(key, value)
+        every.setdefault(key, value)
     if not used:
         ts = [line.t for _, line in window.sparse] + [t for block in window.blocks.values() for t, _, _ in block.lines]
     return Reduced(
-        {key: value for key, value in merged.items() if isinstance(value, float)},
-        {key: value for key, value in merged.items() if isinstance(value, Histogram)},
+        {key: value for key, value in every.items() if isinstance(value, float)},
+        {key: value for key, value in every.items() if isinstance(value, Histogram)},
         per_rank,
-        merged.keys(),
+        every.keys(),
         order_of(tuple(used)),
-        tuple(sorted(key for key, value in merged.items() if value is None)),
+        tuple(sorted(key for key, value in every.items() if value is None)),
         max(ts, default=0.0),
         POLICY_VERSION in metrics and metrics[POLICY_VERSION].lags,
         tuple(sorted({key for metric in metrics.values() for key in metric.asked})),

@@ -29,12 +29,16 @@ def who_logged(window: UnitLines) -> Logged:
         by_names.setdefault(schema.names, set()).update([segment.writer.rank for segment in block.owners])
     for segment, line in window.sparse:
         by_names.setdefault(tuple([value.metric for value in line.values]), set()).add(segment.writer.rank)
-    found: Logged = {}
-    for names, ranks in by_names.items():
-        alike = frozenset(ranks)
+    groups = [frozenset(ranks) for ranks in by_names.values()]
+    of_metric: dict[str, list[int]] = {}  # the groups
+    for group, names in enumerate(by_names):
         for name in names:
-            if not name.startswith(EVENTS):
-                found[name] = found[name] | alike if name in found else alike
+            of_metric.setdefault(name, []).append(group)
+    found: Logged = {}
+    for name, places in of_metric.items():
+        if not name.startswith(EVENTS):
+            first, *more = [groups[place] for place in places]
+            found[name] = first.union(*more) if more else first
     return found
 
 
@@ -59,12 +63,18 @@ def plain_key(window: UnitLines, roster: Roster) -> PlainKey | None:
 
 def encode_ranks(ranks: Iterable[RankName]) -> str:
     """Ranks as JSON: runs (replica, first, last) in merge order."""
+    of_replica: dict[str, list[int]] = {}
+    for replica, rank in ranks:
+        of_replica.setdefault(replica, []).append(rank)
     runs: list[list[str | int]] = []
-    for replica, rank in sorted(ranks, key=lambda name: (replica_key(name.replica), name.rank)):
-        if runs and runs[-1][0] == replica and runs[-1][2] == rank - 1:
-            runs[-1][2] = rank
-        else:
-            runs.append([replica, rank, rank])
+    for replica in sorted(of_replica, key=replica_key):
+        last = None
+        for rank in sorted(of_replica[replica]):
+            if last is not None and rank == last + 1:
+                runs[-1][2] = rank
+            else:
+                runs.append([replica, rank, rank])
+            last = rank
     return orjson.dumps(runs).decode()
 
 

@@ -11,7 +11,7 @@ import orjson
 from rlship_sidecar.reduce.custom import Customs
 from rlship_sidecar.reduce.samples import SampleChoice
 
-ROW_FUNCTION = 4
+ROW_FUNCTION = 5
 """The number of the row function: everything from a file's lines to a row's values, coverage, axes and tags.
 
 Add one when you change the row that equal lines and an equal configuration give. The store keeps the number that its
@@ -19,7 +19,9 @@ rows were made with, so that an upgrade makes them again (`pipeline/sweep.py`). 
 a number", lists the changes.
 """
 
-SHORT_WINDOW = 20  # the configuration's default
+# The configuration's defaults.
+SHORT_WINDOW = 20
+LEDGER_WAIT_S = 3600.0
 
 Overrides = Mapping[str, Sequence[str]]
 
@@ -30,7 +32,8 @@ class Rules:
 
     `per_rank`: keep every metric's values per rank. `customs` are the reductions of other packages. `samples` decides
     which samples rows show. `short_window`: a rank is short of a metric only if it logged it at one of the last so many
-    steps that have it; 0: no rank ever is.
+    steps that have it; 0: no rank ever is. `ledger_wait_s`: an entry of the ledger is late so long after its group's
+    first.
     """
 
     reductions: Overrides = field(default_factory=dict)
@@ -38,6 +41,7 @@ class Rules:
     customs: Customs = field(default_factory=Customs)
     samples: SampleChoice = field(default_factory=SampleChoice)
     short_window: int = SHORT_WINDOW
+    ledger_wait_s: float = LEDGER_WAIT_S
 
     def chosen(self, actor: str, metric: str) -> tuple[str, ...] | None:
         """The configuration's reductions of a metric; None leaves the choice to the lines."""
@@ -53,6 +57,8 @@ class Rules:
             more["samples"] = [self.samples.each, self.samples.every]
         if self.short_window != SHORT_WINDOW:
             more["short_window"] = self.short_window
+        if self.ledger_wait_s != LEDGER_WAIT_S:
+            more["ledger_wait_s"] = self.ledger_wait_s
         if installed := self.customs.installed():
             more["custom"] = installed
         # The key "" is free, because no metric has an empty name.

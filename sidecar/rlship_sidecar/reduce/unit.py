@@ -33,7 +33,7 @@ from rlship_sidecar.reduce.columns import (
     of_observations,
     reduced,
 )
-from rlship_sidecar.reduce.general import reduce_any
+from rlship_sidecar.reduce.general import Manner, reduce_any
 from rlship_sidecar.reduce.naming import LEAD_STEPS, POLICY_VERSION, Naming
 from rlship_sidecar.reduce.nonfinite import who_was_nonfinite
 from rlship_sidecar.reduce.per_rank import NAMES, rank_name, scalars
@@ -63,7 +63,7 @@ def reduce_unit(
     over = between_barriers(window.barriers)
     expected, missing, absent = roster.coverage(unit.index)
     alone = expected + sum(last - first + 1 for _, first, last in absent) <= 1
-    found = reduce_window(Naming(unit.actor), window, roster, rules, over, alone=alone)
+    found = reduce_window(window, roster, Manner(Naming(unit.actor), rules, over, alone=alone))
     for name, value in measured(window.barriers, clocks, roster).items():
         key = f"{unit.actor}/{name}"
         if key not in found.taken:
@@ -79,6 +79,7 @@ def reduce_unit(
         underivable=found.underivable,
         short=short,
         lives=order.lives,
+        lineage=order.lineage,
     )
     segments = order.segments or order_of(tuple(everyone(window))).segments
     axis = segments[0].writer.open.axis
@@ -113,37 +114,18 @@ def everyone(window: UnitLines) -> list[Segment]:
     return found
 
 
-def reduce_window(
-    naming: Naming,
-    window: UnitLines,
-    roster: Roster,
-    rules: Rules,
-    seconds: Seconds,
-    *,
-    superseding: bool = True,
-    alone: bool = False,
-) -> Reduced:
-    """The reduced window, in columns where that is right. The arguments are those of `reduce_any`."""
-    found = reduce_blocks(naming, window, roster, rules, seconds, superseding=superseding, alone=alone)
-    if found is None:
-        found = reduce_any(naming, window, rules, seconds, superseding=superseding, alone=alone)
-    return found
+def reduce_window(window: UnitLines, roster: Roster, how: Manner) -> Reduced:
+    """The reduced window, in columns where that is right."""
+    found = reduce_blocks(window, roster, how)
+    return reduce_any(window, how) if found is None else found
 
 
-def reduce_blocks(
-    naming: Naming,
-    window: UnitLines,
-    roster: Roster,
-    rules: Rules,
-    seconds: Seconds,
-    *,
-    superseding: bool = True,
-    alone: bool = False,
-) -> Reduced | None:
+def reduce_blocks(window: UnitLines, roster: Roster, how: Manner) -> Reduced | None:
     """The reduced window, or None if something in it can be superseded or collide: then only `general` is right.
 
     A metric that cannot be reduced in columns is reduced by `general` alone.
     """
+    naming, rules, seconds, _, alone = how
     found = sheets_of(window, roster)
     if found is None or not (found.sheets or found.others):
         return None
@@ -167,16 +149,7 @@ def reduce_blocks(
     lags = any(plan.lags for plan, _ in planned)
     made = Reduced({}, {}, {}, taken, whole, (), t, lags, tuple(sorted(asked)))
     if found.others or window.samples:
-        others = reduce_any(
-            naming,
-            window,
-            rules,
-            seconds,
-            superseding=superseding,
-            alone=alone,
-            only=found.others,
-            beside=whole.segments,
-        )
+        others = reduce_any(window, how, only=found.others, beside=whole.segments)
         if not taken.isdisjoint(others.taken):
             return None
         taken |= set(others.taken)

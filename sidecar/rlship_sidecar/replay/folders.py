@@ -46,6 +46,7 @@ def marker_of(config: Config, steps: Steps | None) -> Marker:
         config.lead,
         config.clock_window_s,
         config.short_window,
+        config.ledger_wait_s,
     ]
     return Marker(None if steps is None else str(steps), msgspec.json.encode(made_with).decode())
 

@@ -26,7 +26,7 @@ _PAGE_HEAD = """\
 Reference: the metrics that RL post-training jobs have in common. A metric that is logged under one of these names needs
 no `define`: it has the reductions and the unit of this page. `rlship metrics` prints the same list, and
 `rlship metrics actor/pg_loss` finds a name that another framework uses. This page is generated from
-`names.py` and `foreign_names.py` in `formats/rlship_formats/catalogue/`.
+`names.py`, `evidence.py` and `foreign_names.py` in `formats/rlship_formats/catalogue/`.
 
 ## Which reductions a metric gets
 
@@ -55,6 +55,21 @@ From Python: `from rlship import metrics`, then `metrics.lookup(actor, metric)`.
 - `sum` is for counts, which add up over lines and ranks. `sum_last` is for levels: what each process logged last, added
   up over processes. [Counts and levels](reductions.md#counts-and-levels) has more.
 - Metrics marked *per rank* keep a value for every rank and name the rank that has the greatest.
+"""
+
+_EVIDENCE_HEAD = """
+## What a change is evidence of
+
+The [alerts](alerts.md) use this. A change that is smaller than the size is no evidence, however unusual it is.
+
+- *invariant*: the healthy value is known. The size is the bound that a healthy value does not pass.
+- *level*: the metric keeps a level. The size is a ratio to that level.
+- *curve*: the metric is expected to move. The size is a break with its own recent trend, in its unit.
+- *peer*: ranks are alike. The size is a ratio to the median of the others, the floor the least difference.
+- *claim*: a value that a process reports about itself, or that explains other metrics. It has no practical size.
+
+The direction is the one that counts against the job. A source that names no thread, paper or program is our own
+reasoning or simulation.
 """
 
 _FOREIGN_HEAD = """
@@ -135,6 +150,13 @@ def as_json(metric: Metric) -> dict[str, Any]:
         "scope": list(metric.scope),
         "per_rank": metric.per_rank,
         "meaning": metric.meaning,
+        "evidence": {
+            "kind": metric.evidence.kind,
+            "direction": metric.evidence.direction,
+            "size": metric.evidence.size,
+            "floor": metric.evidence.floor,
+            "source": metric.evidence.source,
+        },
         "aliases": [
             {
                 "name": alias.name,
@@ -158,6 +180,8 @@ def differences(alias: Alias) -> str:
 def page() -> str:
     """Return the text of docs/metrics.md."""
     lines = [*_PAGE_HEAD.splitlines(), "", *_markdown(COLUMNS, map(_page_cells, METRICS))]
+    lines += _EVIDENCE_HEAD.splitlines()
+    lines += ["", *_markdown(("name", "kind", "direction", "size", "floor", "source"), map(_evidence_cells, METRICS))]
     lines += _FOREIGN_HEAD.splitlines()
     named = [alias for metric in METRICS for alias in metric.aliases]
     for framework in dict.fromkeys(alias.framework for alias in named):
@@ -186,6 +210,19 @@ def _cells(metric: Metric) -> tuple[str, ...]:
 
 def _page_cells(metric: Metric) -> tuple[str, ...]:
     return (f"`{metric.name}`", metric.unit, _reductions(metric), ", ".join(metric.scope), metric.meaning)
+
+
+def _evidence_cells(metric: Metric) -> tuple[str, ...]:
+    found = metric.evidence
+    size = "" if found.kind == "claim" else f"{found.size:g}"
+    return (
+        f"`{metric.name}`",
+        found.kind,
+        found.direction,
+        size,
+        f"{found.floor:g}" if found.floor else "",
+        found.source,
+    )
 
 
 def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

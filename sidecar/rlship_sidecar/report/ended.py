@@ -52,10 +52,15 @@ class EndedProcesses:
             found.append(f"ended without a close: {clean(actor, 40)} {names.places(actor, ranks_of(of_actor))}, {when}")
         if len(found) > MAX_LINES:
             found[MAX_LINES - 1 :] = [f"and processes of {len(found) - MAX_LINES + 1} more actors: --writers"]
-        it = "it was" if len(self.writers) == 1 else "they were"
+        of_error = sum(bool(writer.failure) for writer in self.writers)
+        others = len(self.writers) - of_error
+        # The error stands in the line above; of the others only their silence is known.
+        why = "" if not others else "it was" if others == 1 else "they were"
+        why = f"the other one{'s' * (others > 1)} {'was' if others == 1 else 'were'}" if of_error and others else why
+        why += " killed, crashed or stopped: " if why else ""
         found.append(
-            f"  {it} killed, crashed or stopped: see the log of the job. Every line that was written counts. To go on, "
-            "start the job again in the same folder; otherwise there is nothing to do for it here"
+            f"  {why}see the log of the job. Every line that was written counts. To go on, start the job again in the "
+            "same folder; otherwise there is nothing to do for it here"
         )
         return found
 

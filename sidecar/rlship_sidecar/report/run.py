@@ -32,7 +32,7 @@ def run_status(data: RunData, changes: int, writers: Collection[WriterStatus], l
     config, summary = dict(leaves(data.config)), dict(leaves(data.summary))
     texts: dict[str, Any] = {name: getattr(data, name) for name in RUN_TEXTS}
     return RunStatus(
-        _outcome(data, writers, lead),
+        outcome=_outcome(data, writers, lead),
         **texts,
         tags=data.tags,
         config=_first(config),

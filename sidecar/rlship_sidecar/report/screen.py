@@ -58,6 +58,7 @@ LATELY_SILENT_S = 3600.0  # for so long an experiment without news has details, 
 LATELY_WRONG = 100  # for so many steps a metric that a rank left out, or that was not finite, is trouble; then a note
 NEWLY_WRONG = 20  # for so many steps the experiment's own line has it before the values
 WINDOW_S = 10.0  # of rows over time, this counts as a step
+HELD_BACK_S = 5.0  # seconds for which rows wait for ranks before that is trouble
 MAX_FAILURES = 3  # lines about processes that an error ended
 LATELY_MISUSED_S = 600.0  # for so long a wrong call of the job is trouble; then it is a note
 MISUSED_S = 3600.0  # for so long it is on the screen at all
@@ -464,6 +465,11 @@ class _View:
             for actor in self._actors
             if actor.missing
         ]
+        found += [
+            f"{clean(actor.actor, MAX_NAME)} {clean(actor.note.partition(';')[0])}"
+            for actor in self._actors
+            if not actor.missing and self._waits_long(actor)
+        ]
         found += failures(status)[:1]
         found += [self._not_finite(one, 1) for one in status.nonfinite if self._steps_since(one) < NEWLY_WRONG]
         found += [self._left_out(short, 1) for short in status.short if self._steps_since(short) < NEWLY_WRONG]
@@ -480,8 +486,9 @@ class _View:
         for nth, trend in enumerate(status.trends):
             found.append((_TREND if nth < 2 else _MORE_TRENDS, StyledLine(self._trend(trend, width))))
         for actor in self._actors:
-            line = StyledLine(self._actor(actor, width), "yellow" if actor.missing else "")
-            found.append((_TROUBLE if actor.missing else _ACTORS, line))
+            is_trouble = bool(actor.missing or self._waits_long(actor))
+            line = StyledLine(self._actor(actor, width), "yellow" if is_trouble else "")
+            found.append((_TROUBLE if is_trouble else _ACTORS, line))
         for sink in status.sinks:
             is_trouble = self._is_trouble(sink)
             style = "red" if sink.state == "refused" else "yellow" if is_trouble else "dim"
@@ -510,7 +517,7 @@ class _View:
         return self._screen.t - max(self._status.misuse_t.values(), default=-math.inf)
 
     def _left_out(self, short: ShortStatus, most: int) -> str:
-        return f"{clean(short.actor, MAX_NAME)} {left_out(short.actor, short.metrics, self._ranks, most)}"
+        return f"{clean(short.actor, MAX_NAME)} {left_out(short.actor, short.metrics, self._ranks, most, short.varied)}"
 
     def _not_finite(self, found: NonFiniteStatus, most: int) -> str:
         return f"{clean(found.actor, MAX_NAME)} {nonfinite(found, self._ranks, most)}"
@@ -522,6 +529,10 @@ class _View:
         of = self._status.lead if isinstance(found, NonFiniteStatus) and found.kind == ALIGNED else found.actor
         step = next((actor.step for actor in self._actors if actor.actor == of), None)
         return 0 if step is None else step - found.last
+
+    def _waits_long(self, actor: ActorStatus) -> bool:
+        """True if ranks have held back an actor's rows for so long that it is no slow step."""
+        return self._is_watched and bool(actor.waiting) and actor.lag_s >= HELD_BACK_S
 
     def _is_trouble(self, sink: SinkStatus) -> bool:
         lasts = sink.state == "waiting" and sink.trouble_s > REPORT_AFTER_S

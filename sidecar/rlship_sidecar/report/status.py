@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from rlship_sidecar import state_file
 from rlship_sidecar.plainfiles import read_plain
+from rlship_sidecar.run_data.merging import AboutRun
 
 STATUS_FILE = "status.json"
 MAX_BYTES = 1 << 28
@@ -181,7 +181,8 @@ class ShortStatus:
     """The rows of one actor that are short of ranks for a metric: their number, the first and the last step.
 
     `metrics` maps `<actor>/<metric>` to the ranks that such rows are short of; of the newest `of_newest`, or of
-    all if that is 0.
+    all if that is 0. `of_last` does so for the row `last` alone. `varied` are the metrics of which these rows are not
+    all short of the same ranks.
     """
 
     actor: str
@@ -190,34 +191,23 @@ class ShortStatus:
     last: int
     metrics: dict[str, list[str]] = field(default_factory=dict)
     of_newest: int = 0
+    of_last: dict[str, list[str]] = field(default_factory=dict)
+    varied: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class RunStatus:
+class RunStatus(AboutRun, frozen=True, kw_only=True):
     """What the job said of the run.
 
     `outcome` is "finished", "failed", "running" while a process of the lead's newest start lives, otherwise "unknown".
-    `config` and `summary` hold their first keys, with dots, of `config_keys` and `summary_keys` in all. `labels` are
-    those of each actor. `changes` counts the keys that got another value. `dropped` are the keys that writers kept to
+    `config`, `summary` and `facts` hold their first keys, with dots; of the first two there are `config_keys` and
+    `summary_keys` in all. `changes` counts the keys that got another value. `dropped` are the keys that writers kept to
     themselves because they look like secrets, `left_out` counts values that met a bound.
     """
 
-    outcome: str
-    name: str | None = None
-    notes: str | None = None
-    tags: list[str] | None = None
-    group: str | None = None
-    project: str | None = None
-    entity: str | None = None
-    job_type: str | None = None
-    config: dict[str, Any] = field(default_factory=dict)
     config_keys: int = 0
-    summary: dict[str, Any] = field(default_factory=dict)
     summary_keys: int = 0
-    facts: dict[str, Any] = field(default_factory=dict)
-    labels: dict[str, dict[str, Any]] = field(default_factory=dict)
     changes: int = 0
-    dropped: list[str] = field(default_factory=list)
+    dropped: list[str] = msgspec.field(default_factory=list)
     left_out: int = 0
 
 

@@ -15,6 +15,9 @@ from rlship_sidecar.streams.actor import ActorStreams
 from rlship_sidecar.streams.streaming import ExperimentStreams
 from rlship_sidecar.tail.listing import is_foreign
 
+# What stands in `labels.source` of files of these calls.
+WANDB, FORGE = "wandb", "forge"
+
 
 def stream_statuses(experiment: Experiment, present: Present, grace_s: float) -> list[StreamStatus]:
     """The status of each actor's stream lines, sorted by actor."""
@@ -123,12 +126,21 @@ def stream_notes(experiment: Experiment) -> list[str]:
     return []
 
 
-def facade_lead(experiment: Experiment) -> str:
-    """The lead, if its files hold the calls of W&B that the job made; else ""."""
+def own_named(experiment: Experiment) -> tuple[str, ...]:
+    """The actors whose metrics the job's own W&B run would have by their bare names: the lead, if its files hold calls
+    of W&B; every actor with calls of Forge, if the lead has them, because Forge makes one run of all processes.
+    """
     lead = experiment.streaming.config.lead
-    actor = experiment.actors.get(lead)
-    named = actor is not None and any(writer.open.source == "wandb" for writer in actor.roster.writers.values())
-    return lead if named else ""
+    of_lead = _sources(experiment, lead)
+    if FORGE in of_lead:
+        return tuple(name for name in sorted(experiment.actors) if FORGE in _sources(experiment, name))
+    return (lead,) if WANDB in of_lead else ()
+
+
+def _sources(experiment: Experiment, name: str) -> set[str]:
+    """What calls the writers of an actor in the job."""
+    actor = experiment.actors.get(name)
+    return set() if actor is None else {writer.open.source for writer in actor.roster.writers.values()}
 
 
 def over_time_only(experiment: Experiment) -> bool:

@@ -190,8 +190,9 @@ def _short(store: Store, actor: str) -> ShortStatus | None:
     if not rows:
         return None
     spellings: dict[str, set[tuple[str, ...]]] = {}
-    for step in steps.newest_short(MAX_SHORT):
-        for metric, names in orjson.loads(step.short or "{}").items():
+    found = [orjson.loads(step.short or "{}") for step in steps.newest_short(MAX_SHORT)]
+    for of_step in found:
+        for metric, names in of_step.items():
             spellings.setdefault(metric, set()).add(tuple(names))
     # Metrics that are logged together lack the same ranks, so few of these unions differ.
     together: dict[frozenset[tuple[str, ...]], list[str]] = {}
@@ -201,7 +202,9 @@ def _short(store: Store, actor: str) -> ShortStatus | None:
         if which not in together:
             together[which] = list(rank_names({rank for names in which for rank in each_rank(names)}))
         metrics[metric] = together[which]
-    return ShortStatus(actor, rows, first, last, metrics, MAX_SHORT if rows > MAX_SHORT else 0)
+    varied = [metric for metric, which in sorted(spellings.items()) if len(which) > 1]
+    of_newest = MAX_SHORT if rows > MAX_SHORT else 0
+    return ShortStatus(actor, rows, first, last, metrics, of_newest, of_last=found[0], varied=varied)
 
 
 def _waits(actor: Actor, now: float) -> tuple[str, str]:

@@ -479,34 +479,55 @@ def _short(short: ShortStatus, names: RankNames | None) -> str:
     where = f"step {short.first}" if short.first == short.last else f"steps {short.first}..{short.last}"
     lack = "lacks" if short.rows == 1 else "lack"
     of = f"; of the newest {short.of_newest}" if short.of_newest else ""
-    what = left_out(short.actor, short.metrics, names)
+    what = left_out(short.actor, short.metrics, names, varied=short.varied)
     return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}{of}: {what}"
 
 
-def left_out(actor: str, metrics: Mapping[str, Sequence[str]], names: RankNames | None, most: int = 4) -> str:
-    """Which ranks left out which metrics, at most `most` of each: `r3 left out loss, grad_norm; r4-7 left out kl`."""
+def left_out(
+    actor: str,
+    metrics: Mapping[str, Sequence[str]],
+    names: RankNames | None,
+    most: int = 4,
+    varied: Sequence[str] = (),
+) -> str:
+    """Which ranks left out which metrics, at most `most` of each: `r3 left out loss, grad_norm; r4-7 left out kl`.
+
+    Of the metrics `varied`, each row lacks only some of these ranks: `some of r4-7 left out kl`.
+    """
     from rlship_sidecar.rows import rank_words
 
-    by_ranks: dict[tuple[str, ...], list[str]] = {}
+    by_ranks: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for key, ranks in metrics.items():
-        by_ranks.setdefault(tuple(ranks), []).append(clean(key.removeprefix(f"{actor}/"), 60))
+        of = "some of " if key in varied else ""
+        by_ranks.setdefault((of, tuple(ranks)), []).append(clean(key.removeprefix(f"{actor}/"), 60))
 
     def words(ranks: tuple[str, ...]) -> str:
         return ", ".join(map(clean, rank_words(ranks))) if names is None else names.words(actor, ranks)
 
     parts = [
-        f"{words(ranks)} left out {', '.join(found[:most])}"
+        f"{of}{words(ranks)} left out {', '.join(found[:most])}"
         + (f" and {len(found) - most} more" if len(found) > most else "")
-        for ranks, found in by_ranks.items()
+        for (of, ranks), found in by_ranks.items()
     ]
     return "; ".join(parts[:most]) + (f"; and {len(parts) - most} more" if len(parts) > most else "")
 
 
 def _short_changes(before: ShortStatus | None, now: ShortStatus, names: RankNames) -> list[str]:
-    """The metrics that ranks have newly left out."""
+    """The metrics that ranks have newly left out: in the newest such row, and in rows before it."""
     known = before.metrics if before is not None else {}
-    new = {key: ranks for key, ranks in now.metrics.items() if known.get(key) != ranks}
-    return [f"{clean(now.actor)} step {now.last}: {left_out(now.actor, new, names)}"] if new else []
+    last = _new_ranks(known, now.of_last)
+    others = _new_ranks(known, _new_ranks(now.of_last, now.metrics))
+    found = [("step", last), ("before step", others)]
+    return [f"{clean(now.actor)} {at} {now.last}: {left_out(now.actor, new, names)}" for at, new in found if new]
+
+
+def _new_ranks(known: Mapping[str, Sequence[str]], metrics: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The ranks of each metric that are not `known` for it; without the metrics that have none."""
+    from rlship_sidecar.align.lineage import rank_names
+    from rlship_sidecar.rows import each_rank
+
+    new = {key: {*each_rank(ranks)} - {*each_rank(known.get(key, ()))} for key, ranks in metrics.items()}
+    return {key: list(rank_names(ranks)) for key, ranks in new.items() if ranks}
 
 
 def dead_totals(status: Incomplete) -> str:

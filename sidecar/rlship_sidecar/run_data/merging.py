@@ -80,13 +80,8 @@ class NamedPlace(msgspec.Struct, frozen=True):
     file: str
 
 
-class RunData(msgspec.Struct, frozen=True, kw_only=True):
-    """The merged data. `config`, `summary` and `facts` are nested as they were logged; `labels` are by actor.
-
-    `outcome` is FINISHED, FAILED or OPEN, "" without a writer of the job. `places` are the files that name a project or
-    an entity, the deciding ones first. `dropped` are the dotted paths that writers kept to themselves because they look
-    like secrets. `left_out` counts the values that met a bound. `actors` are those that said anything, the lead first.
-    """
+class AboutRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What both the run's data and their status hold. `labels` are by actor."""
 
     name: str | None = None
     notes: str | None = None
@@ -100,6 +95,16 @@ class RunData(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = msgspec.field(default_factory=dict)
     labels: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     outcome: str = ""
+
+
+class RunData(AboutRun, frozen=True, kw_only=True):
+    """The merged data. `config`, `summary` and `facts` are nested as they were logged.
+
+    `outcome` is FINISHED, FAILED or OPEN, "" without a writer of the job. `places` are the files that name a project or
+    an entity, the deciding ones first. `dropped` are the dotted paths that writers kept to themselves because they look
+    like secrets. `left_out` counts the values that met a bound. `actors` are those that said anything, the lead first.
+    """
+
     places: list[NamedPlace] = msgspec.field(default_factory=list)
     dropped: list[str] = msgspec.field(default_factory=list)
     left_out: int = 0

@@ -34,8 +34,8 @@ def _no() -> bool:
     return False
 
 
-def _unnamed() -> str:
-    return ""
+def _unnamed() -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class SinkContext:
     `rows` is the most rows that the destination can hold of this store at the time of `open`. `store_id` names the
     store that numbered them. `options` is the sink's own part of the configuration; each sink's module lists them.
     `generation` counts the sidecars that owned the experiment. `suspect` is the newest earlier one that may still be
-    alive, and might write again if it wakes up; -1 if there is no such sidecar. `own_names` gives the lead whose
-    metrics have the names that the job gave them at W&B, "" without one. `run_data` is what the job said of the run up
+    alive, and might write again if it wakes up; -1 if there is no such sidecar. `own_names` gives the actors whose
+    metrics have the names that the job gave them at W&B. `run_data` is what the job said of the run up
     to now. `is_replay`: the rows were made again, beside those of the sidecar that watches.
     """
 
@@ -59,7 +59,7 @@ class SinkContext:
     generation: int = 0
     suspect: int = -1
     over_time: Callable[[], bool] = _no
-    own_names: Callable[[], str] = _unnamed
+    own_names: Callable[[], tuple[str, ...]] = _unnamed
     run_data: RunData = field(default_factory=RunData)
     is_replay: bool = False
 
@@ -129,6 +129,14 @@ class Sink(ABC):
     @abstractmethod
     def write(self, rows: Sequence[Row]) -> None:
         """Take rows whose numbers follow the last; may return before they are delivered."""
+
+    @property
+    def flush_due_s(self) -> float | None:
+        """The seconds until the sink wants a `flush` although no row was written since the last one; None: it does not.
+
+        Read after a `flush`. It is for a sink that puts off expensive work.
+        """
+        return None
 
     @abstractmethod
     def flush(self) -> None:

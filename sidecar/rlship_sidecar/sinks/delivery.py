@@ -8,6 +8,7 @@ has no other rows, the sink stays closed. As soon as there is another row it is 
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -353,11 +354,20 @@ class Delivery:
             self._make_sure()
             self._flush(self._sink)
             return 0.0
+        return self._rest(self._sink, now, drain)
+
+    def _rest(self, sink: Sink, now: float, drain: bool) -> float | None:
+        """Nothing is to be delivered: flush if the sink wants it, close it once it was idle for long."""
+        wanted = None if drain else sink.flush_due_s  # with `drain` it is about to be closed
+        if wanted is not None and wanted <= 0.0:
+            self._make_sure()
+            self._flush(sink)
+            return 0.0
         if self._pace.idle_close_s is None:
-            return None
+            return wanted
         closes_at = self._unflushed.wrote_at + self._pace.idle_close_s
         if now < closes_at:
-            return closes_at - now
+            return min(closes_at - now, math.inf if wanted is None else wanted)
         self.close()
         return None
 

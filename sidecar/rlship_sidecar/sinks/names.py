@@ -15,7 +15,7 @@ from typing import Any
 from rlship_formats.catalogue.metrics import lookup
 from rlship_formats.reading import SPAN_REDUCTIONS
 from rlship_formats.values import MOMENT_REDUCTIONS
-from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, STEP, Row, count_ranks, count_short
+from rlship_sidecar.rows import ALIGNED, CLOCK, LEDGER, POINT, STEP, Row, count_ranks, count_short
 from rlship_sidecar.sinks.options import WrongOption
 from rlship_sidecar.tally import OWN_ACTOR
 
@@ -46,17 +46,19 @@ class SinkNames:
     """What decides the name of a key at a sink.
 
     `first`: patterns of the keys that stand at the very beginning. `extras`: whether the sink shows what rlship adds.
-    `over_time`: clock rows are the charts of a stream, because the experiment has no aligned rows. `own`: the lead
-    whose metrics have the names that the job gave them, without the actor; "" for no such lead.
+    `over_time`: clock rows are the charts of a stream, because the experiment has no aligned rows. `own`: the actors
+    whose metrics have the names that the job gave them, without the actor.
     """
 
     first: tuple[str, ...] = ()
     extras: bool = True
     over_time: bool = False
-    own: str = ""
+    own: tuple[str, ...] = ()
 
     def of(self, row: Row, key: str) -> str | None:
         """The name at the sink of a key of this row; None if the sink does not show it."""
+        if row.unit.kind == LEDGER:
+            return key  # rlship's own: it begins with EXTRAS
         extra = is_extra(row, key, over_time=self.over_time)
         # In streams that have another chart, a reward is lifted only by a pattern that names the kind of row.
         repeated = extra and row.unit.kind in (CLOCK, POINT)
@@ -71,7 +73,7 @@ DEFAULT_NAMES = SinkNames()
 
 
 def names_of(
-    options: Mapping[str, Any], *, first: tuple[str, ...] = (), over_time: bool = False, own: str = ""
+    options: Mapping[str, Any], *, first: tuple[str, ...] = (), over_time: bool = False, own: tuple[str, ...] = ()
 ) -> SinkNames:
     """The names that a sink's options ask for; `first` is the sink's default."""
     chosen, extras = options.get("first"), options.get("extras")
@@ -135,12 +137,12 @@ def is_extra(row: Row, key: str, *, over_time: bool = False) -> bool:
     return (base in row.per_rank and last in _OF_RANKS) or last in _added(unit.actor, metric.rpartition("/")[0])
 
 
-def own_name(row: Row, key: str, own: str) -> str:
-    """The name that the job gave to what stands under a key, if it is the first reduction of a metric of the lead
-    `own`, on any of its axes (`<own>.<axis>`); else "". The key is no extra.
+def own_name(row: Row, key: str, own: tuple[str, ...]) -> str:
+    """The name that the job gave to what stands under a key, if it is the first reduction of a metric of one of the
+    actors `own`, on any of its axes (`<actor>.<axis>`); else "". The key is no extra.
     """
     unit = row.unit
-    if not own or unit.kind not in (STEP, ALIGNED) or not (unit.actor == own or unit.actor.startswith(f"{own}.")):
+    if unit.kind not in (STEP, ALIGNED) or not f"{unit.actor}.".startswith(tuple(f"{actor}." for actor in own)):
         return ""
     name = key.removeprefix(f"{unit.actor}/")
     derived = name == "policy_lag" and f"{unit.actor}/policy_version" in row.values
@@ -189,6 +191,8 @@ def about(row: Row) -> Flat:
     ("0.3 0.5-7") is there only if ranks are missing, `<actor>/tags` only with tags, and `<actor>/revision` only from
     the first revision on.
     """
+    if row.unit.kind == LEDGER:
+        return {}
     coverage = row.coverage
     prefix = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
     keys: Flat = {}
@@ -210,6 +214,8 @@ def about(row: Row) -> Flat:
 def family(row: Row) -> str:
     """The common prefix of the keys of a row's values, which share an axis."""
     kind, actor = row.unit.kind, row.unit.actor
+    if kind == LEDGER:
+        return f"{EXTRAS}/{LEDGER}"
     if kind == CLOCK:
         return f"clock/{actor}"
     return f"point/{actor}" if kind == POINT else actor

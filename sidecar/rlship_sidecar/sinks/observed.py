@@ -57,6 +57,11 @@ class ObservingSink(Sink):
         """The sink's own answer."""
         return self.inner.named_after_s
 
+    @property
+    def flush_due_s(self) -> float | None:
+        """The sink's own answer."""
+        return self.inner.flush_due_s
+
     def open(self, run: SinkContext) -> int | None:
         """Open the sink, and begin to observe if it wants that."""
         answer = self.inner.open(run)

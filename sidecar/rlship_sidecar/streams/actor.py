@@ -179,9 +179,9 @@ class ActorStreams:
         writer.stream_t = min((line.t for line in lines if line.offset not in left), default=None)
         if writer.stream_t is None:
             del self.writers[writer.file]
-        if writer.root is writer:
-            after = math.inf if writer.stream_t is None else corrected(host, writer.stream_t)
-            self.affected.between(min(corrected(host, before), after), after, now)
+        # A child's streams count too: for how much of a window they ran, and for whether one rank is alone.
+        after = math.inf if writer.stream_t is None else corrected(host, writer.stream_t)
+        self.affected.between(min(corrected(host, before), after), after, now)
         if not self.writers:
             self.pending.clear()
         return min(left)

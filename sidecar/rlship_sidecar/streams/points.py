@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from rlship_sidecar.align.lineage import Segment, Writer, rank_names
 from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Dense, Sparse, StreamLine, values_of
-from rlship_sidecar.reduce.general import reduce_any
+from rlship_sidecar.reduce.general import Manner, reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.rows import POINT, Coverage, Row, Unit
 from rlship_sidecar.streams.rows import ELAPSED, RowContext
@@ -41,7 +41,7 @@ def point_row(segment: Segment, line: Dense | Sparse, at: RowContext) -> Row:
     window = UnitLines()
     window.add(segment, streamed_part(line))
     naming = Naming(writer.open.actor, prefix="point/", first_only=True)
-    found = reduce_any(naming, window, at.rules, None, superseding=False)
+    found = reduce_any(window, Manner(naming, at.rules, None, superseding=False))
     return Row(
         Unit(writer.open.actor, POINT, line.offset, writer.open.id),
         line.t,
@@ -61,7 +61,7 @@ def point_again(writer: Writer, lines: Iterable[StreamLine], at: RowContext) -> 
     """A point's row, from what its line in the file says; None if that is gone."""
     for line in lines:
         if type(line) is Dense or type(line) is Sparse:
-            return point_row(writer.segments[line.segment], line, at)
+            return point_row(writer.segment(line.segment), line, at)
     return None
 
 

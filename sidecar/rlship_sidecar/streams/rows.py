@@ -16,6 +16,7 @@ from rlship_sidecar.align.lineage import Segment, Writer, rank_names
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines, put
 from rlship_sidecar.decode.lines import StreamLine
+from rlship_sidecar.reduce.general import Manner
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.nonfinite import who_was_nonfinite
 from rlship_sidecar.reduce.rules import Rules
@@ -196,7 +197,7 @@ def _row(
     if crew.until:
         crew = crew._replace(giving=_giving(window))
     alone = _alone(crew, at.clocks, span[1])
-    found = reduce_window(naming, window, crew.roster, at.rules, seconds, superseding=False, alone=alone)
+    found = reduce_window(window, crew.roster, Manner(naming, at.rules, seconds, superseding=False, alone=alone))
     add_lag(naming, found, lead_step)
     expected, behind = _expected(crew, at.clocks, *span)
     present = {segment.writer.rank for segment in found.order.segments}

@@ -225,11 +225,13 @@ def _interval(found: EndedStep, before: EndedStep | None) -> StepInterval:
 
 
 def _claim(segment: Segment) -> _Claim:
-    opened = segment.writer.open
-    return segment.writer.job, (replica_key(opened.replica), opened.rank), segment.age, segment.writer.file
+    replica, rank, *_ = segment.merge_key
+    return segment.writer.job, (replica, rank), segment.age, segment.writer.file
 
 
 def _beats(claim: _Claim, held: _Claim) -> bool:
     """Of the latest job and of its lowest rank the newest segment; the file name parts copies of one file."""
+    if claim[0] is held[0]:
+        return claim[1] < held[1] or (claim[1] == held[1] and claim[2:] > held[2:])
     job, held_job = (_NO_JOB if one is None else one.order for one in (claim[0], held[0]))
     return (job, held[1], claim[2:]) > (held_job, claim[1], held[2:])

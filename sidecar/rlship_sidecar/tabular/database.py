@@ -299,9 +299,16 @@ def _wrong(problem: Exception, sql: str, tables: Mapping[str, Sequence[str]] | N
         missing = match[1] or match[2]
         whole = [one for one in divided if missing.lower() in one.lower().split("/")]
         near = next(filter(None, (similar(one, columns, 3) for one in [*whole, missing])), [])
-        return UsageProblem(message, _offer(list(map(_as_written, near))) or _columns_of(named))
+        offer = _tables_with(missing, known) or _offer(list(map(_as_written, near)))
+        return UsageProblem(message, offer or _columns_of(named))
     where = "\n".join(line for line in text.splitlines()[1:] if line.strip())
     return UsageProblem(message, where or "docs/query.md describes the tables")
+
+
+def _tables_with(column: str, tables: Mapping[str, Sequence[str]]) -> str:
+    """The tables that have a column of exactly this name; "" without any."""
+    having = [table for table, columns in tables.items() if column.lower() in map(str.lower, columns)]
+    return f"{', '.join(map(_as_written, having[:4]))} {'has' if len(having) == 1 else 'have'} it" if having else ""
 
 
 def _columns_of(tables: Mapping[str, Sequence[str]]) -> str:

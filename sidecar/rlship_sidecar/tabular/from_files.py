@@ -179,8 +179,21 @@ def _clock(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:
     yield opened.host, entry.body.offset, entry.body.err
 
 
+def _ledger(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:
+    found = entry.body
+    if not wanted.has_name(found.key):
+        return
+    yield (
+        *(found.hop, found.key, found.n, found.part, found.parts, found.retry, found.passes, found.why or None),
+        *(found.version or (None, None)),
+        *(found.reward[0] if found.reward else None, found.advantage[0] if found.advantage else None),
+        *(found.mask or (None, None, None)),
+        *(found.response, as_json(found.digests).decode(), found.fingerprint or None),
+    )
+
+
 _WRITER_NAMES = [column.name for column in WRITER]
-_NAMED_BY = {"observations": "metric", "spans": "name", "events": "name", "samples": "name"}
+_NAMED_BY = {"observations": "metric", "spans": "name", "events": "name", "samples": "name", "ledger": "key"}
 _FIELDS: dict[str, tuple[str, Callable[[Entry, Open, Sought], Iterator[Record]]]] = {
     "observations": ("metrics", _observations),
     "spans": ("span", _span),
@@ -188,4 +201,5 @@ _FIELDS: dict[str, tuple[str, Callable[[Entry, Open, Sought], Iterator[Record]]]
     "samples": ("sample", _sample),
     "barriers": ("barrier", _barrier),
     "clocks": ("clock", _clock),
+    "ledger": ("ledger", _ledger),
 }

@@ -9,7 +9,7 @@ import orjson
 
 from rlship_formats.reading import RUN_TEXTS
 from rlship_formats.records import MAX_STEP
-from rlship_sidecar.rows import ALIGNED, STEP, Row, count_ranks
+from rlship_sidecar.rows import ALIGNED, LEDGER, STEP, Row, count_ranks
 from rlship_sidecar.run_data.trees import leaves
 from rlship_sidecar.tabular.condition import EVERYTHING, Condition, possible
 from rlship_sidecar.tabular.snapshot import Snapshot
@@ -28,7 +28,7 @@ def row_head(experiment: str, row: Row) -> Record:
         unit.actor,
         unit.kind_on_disk,
         unit.index,
-        unit.index if unit.kind in (STEP, ALIGNED) else None,
+        unit.index if unit.kind in (STEP, ALIGNED, LEDGER) else None,
         axis,
         None if x is None else float(x),
         row.t or None,  # rows of some foreign formats have no axis

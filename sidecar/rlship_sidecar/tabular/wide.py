@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from rlship_sidecar.rows import CLOCK, POINT, Row
+from rlship_sidecar.rows import CLOCK, LEDGER, POINT, Row
 from rlship_sidecar.tabular.columns import COVERAGE, ROW, Column
 from rlship_sidecar.tabular.from_store import Record, coverage, row_head
 
 HEAD = (*ROW, *COVERAGE)
-_SUFFIXES = {"step": "steps", POINT: "points"}
+_SUFFIXES = {"step": "steps", POINT: "points", LEDGER: "ledger_steps"}
 
 
 def keys_of(rows: Iterable[Row]) -> list[str]:
@@ -55,11 +55,16 @@ class UniqueNames:
 
 
 def table_name(actor: str, kind: str) -> str:
-    """The name of the table of an actor's rows of a kind: trainer_steps, generator_aligned, generator_clock."""
-    return f"{actor}_{_SUFFIXES.get(kind, kind)}"
+    """The name of the table of an actor's rows of a kind: trainer_steps, generator_aligned, generator_clock,
+    ledger_steps.
+    """
+    suffix = _SUFFIXES.get(kind, kind)
+    return f"{actor}_{suffix}" if actor else suffix
 
 
 def short(actor: str, kind: str) -> Callable[[str], str]:
     """The names of its columns: keys without their common prefix."""
+    if kind == LEDGER:
+        return lambda key: key.rpartition("ledger/")[2]
     family = f"clock/{actor}/" if kind == CLOCK else f"point/{actor}/" if kind == POINT else f"{actor}/"
     return lambda key: key.removeprefix(family)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import time
 from collections.abc import Mapping
@@ -125,11 +126,15 @@ class Outlook(NamedTuple):
 
 
 class Directory:
-    """A folder that is an experiment or holds experiments. Threads of `looks` look at it, where they are given."""
+    """A folder that is an experiment or holds experiments. Threads of `looks` look at it, where they are given.
 
-    def __init__(self, path: Path, looks: Looks | None) -> None:
+    With `further_since` (Unix seconds) the folder is that of a job, whose further runs are looked for as well.
+    """
+
+    def __init__(self, path: Path, looks: Looks | None, further_since: float | None = None) -> None:
         self._path = path
         self._looks = looks
+        self._further_since = further_since
         self._listing = Repeated(self._look, looks)
         self._not_experiments = NegativeCache()
         self._explain_at = 0.0
@@ -142,6 +147,8 @@ class Directory:
 
     def _look(self, now: float, *, force: bool, known: Mapping[str, Path]) -> Outlook:
         found = experiments(self._path, self._not_experiments, known)
+        if self._further_since is not None:
+            found = [*found, *further_runs(self._path, self._further_since, known)]
         if self._path in found or now < self._explain_at:
             return Outlook(found, None)
         self._explain_at = now + EXPLAIN_EVERY_S
@@ -153,6 +160,25 @@ class Directory:
         if self._looks is not None:
             self._looks.wait(list(looks.values()), math.inf)
         return {path: look.result or 0.0 for path, look in looks.items()}
+
+
+def further_runs(folder: Path, since: float, known: Mapping[str, Path] = NONE_KNOWN) -> list[Path]:
+    """The experiments of a job's further runs, `<folder>-2` and so on, by their number.
+
+    Only those into which something was written after `since` (Unix seconds), and those in `known`: another job may
+    have such a name.
+    """
+    name = re.compile(re.escape(folder.name) + r"-([2-9]|[1-9][0-9]{1,5})")
+    try:
+        with os.scandir(folder.parent) as entries:
+            alike = [(one.name, one.path) for one in entries if name.fullmatch(one.name) and _is_folder(one.path)]
+    except OSError:  # the folder itself can be used all the same
+        return []
+    return [
+        known.get(path) or Path(path)
+        for _, path in sorted((int(alike_name.rpartition("-")[2]), path) for alike_name, path in alike)
+        if path in known or (is_experiment(path) and newest_change(Path(path), since) >= since)
+    ]
 
 
 def newest_change(experiment: Path, enough: float = math.inf) -> float:

@@ -1,8 +1,8 @@
 """A few threads that look at files of a network filesystem, where each call takes as long as the server does.
 
-A thread only opens, stats and reads; it decides and applies nothing. A look that has taken `HANGS_S` does not count as
-work any more: another thread takes its place, up to `THREADS` of them. The threads are daemons, so a call that never
-returns holds up neither the other files nor the end of the process.
+A thread only opens and reads; it decides and applies nothing. A look that has taken `HANGS_S` does not count as work
+any more: another thread takes its place, up to `THREADS` of them. The threads are daemons, so a call that never returns
+holds up neither the other files nor the end of the process.
 """
 
 from __future__ import annotations

@@ -121,24 +121,25 @@ class Descriptors:
         """The descriptor of a file if it is open. With `keep=False` no file stays open between two looks."""
         return self._open.get(path)
 
-    def look(self, path: str, look: Callable[[int, int], T]) -> T:
+    def look(self, path: str, look: Callable[[int, int | None], T], *, known: bool = False) -> T:
         """Open the file, call `look` with its descriptor and size, and close it. Any thread may do so. Raises OSError.
 
-        The folder above it is opened as well, but not for each file.
+        The folder above it is opened as well, but not for each file. A file that `look` knows by its bytes is not
+        asked what it is, and its size may be None: each call on it takes as long as the server.
         """
         for again in (False, True):
-            fd, size = self._open_anew(path, anew=again)
+            fd, size = self._open_anew(path, anew=again, known=known and not again)
             try:
                 return look(fd, size)
             except OSError as error:
-                # The server no longer has the file behind the descriptor.
-                if error.errno != errno.ESTALE or again:
+                # The server no longer has the file behind the descriptor, or it is no file.
+                if error.errno not in (errno.ESTALE, errno.ESPIPE, errno.EISDIR) or again:
                     raise
             finally:
                 os.close(fd)
         raise AssertionError
 
-    def _open_anew(self, path: str, *, anew: bool) -> tuple[int, int]:
+    def _open_anew(self, path: str, *, anew: bool, known: bool) -> tuple[int, int | None]:
         if not self.root or not path.startswith(f"{self.root}/"):
             fd = open_plain(path)
             return fd, _size(fd)
@@ -149,10 +150,10 @@ class Descriptors:
             folder = OpenFolder(at, self.root)
             self._folders[at] = folder, now
         try:
-            return folder.open(path)
+            return (folder.open_any(path), None) if known else folder.open(path)
         except OSError:  # the folder at this path may be another one by now
             if since and not anew:
-                return self._open_anew(path, anew=True)
+                return self._open_anew(path, anew=True, known=known)
             raise
 
     def in_time(self, path: str, call: Callable[[], T]) -> T:
@@ -228,7 +229,7 @@ class OneOpen(Descriptors):
         super().__init__(1, keep=False)
         self._fd, self._size = fd, size
 
-    def look(self, path: str, look: Callable[[int, int], T]) -> T:
+    def look(self, path: str, look: Callable[[int, int | None], T], *, known: bool = False) -> T:
         """Call `look` with the descriptor and the size."""
         return look(self._fd, self._size)
 
@@ -302,11 +303,9 @@ class Tail:
         no line is complete yet.
         """
 
-        def read(fd: int, opened: int | None) -> Piece:
-            known = opened if size is None else size
-            return self._read(fd, start, max_bytes, _size(fd) if known is None else known, hold_nul)
-
-        return self._looking(read)
+        return self._looking(
+            lambda fd, opened: self._read(fd, start, max_bytes, opened if size is None else size, hold_nul)
+        )
 
     def look(self, mark: Position, max_bytes: int, *, check: bool, hold_nul: bool) -> Glance:
         """Look at the file with one open: its size, and what follows `mark` if that is no more than `max_bytes`.
@@ -315,16 +314,19 @@ class Tail:
         network filesystem any thread may look, but one at a time. Raises OSError, Replaced.
         """
 
+        reads = bool(max_bytes and mark.before) and not self._searched
+
         def look(fd: int, size: int | None) -> Glance:
+            data = b""
             if size is None:
-                size = _size(fd)
+                size, data = _ahead(fd, mark, max_bytes) if reads else (_size(fd), b"")
             if mark.offset < size <= mark.offset + max_bytes:
-                return Glance(size, self._read(fd, mark, max_bytes, size, hold_nul))
+                return Glance(size, self._read(fd, mark, max_bytes, size, hold_nul, data))
             if size < mark.offset or (size == mark.offset and (check or self.shrunk)):
                 self._check(fd, mark, size)
             return Glance(size)
 
-        return self._looking(look)
+        return self._looking(look, known=reads)
 
     def line_at(self, offset: int) -> bytes | None:
         """The complete line that begins at `offset`, or None. Raises what `read` raises."""
@@ -339,14 +341,14 @@ class Tail:
         """
         self._looking(lambda fd, size: self._check(fd, mark, _size(fd) if size is None else size))
 
-    def _looking(self, look: Callable[[int, int | None], T]) -> T:
-        """Call `look` with a descriptor, and with the size if the file was opened for this look.
+    def _looking(self, look: Callable[[int, int | None], T], *, known: bool = False) -> T:
+        """Call `look` with a descriptor, and with the size if the file was opened for this look and is not `known`.
 
         If the server no longer has the file behind the descriptor, open the file anew and call `look` again.
         """
         files, path = self._files, self.path
         if not files.keep:
-            return files.in_time(path, lambda: files.look(path, look))
+            return files.in_time(path, lambda: files.look(path, look, known=known))
         try:
             return look(files.get(path), None)
         except OSError as error:
@@ -368,8 +370,12 @@ class Tail:
             raise Replaced(0, "what was read of it is not there any more", self.path)
         self._shrunk_to = -1
 
-    def _read(self, fd: int, start: Position, max_bytes: int, size: int, hold_nul: bool) -> Piece:
+    def _read(
+        self, fd: int, start: Position, max_bytes: int, size: int | None, hold_nul: bool, data: bytes = b""
+    ) -> Piece:
         position, lead = start.offset, len(start.before)
+        if size is None:
+            size, data = (_size(fd), b"") if self._searched else _ahead(fd, start, max_bytes)
         piece = Piece(start, end=position, size=size)
         if size <= position:
             return piece
@@ -377,7 +383,7 @@ class Tail:
         if self._searched and self._long == position:
             return self._pass_over(fd, position, piece)
         self._searched = 0
-        data = os.pread(fd, lead + min(max_bytes, size - position), position - lead)
+        data = data or os.pread(fd, lead + min(max_bytes, size - position), position - lead)
         if not data.startswith(start.before):
             if len(data) < lead:
                 return piece  # truncated during this read
@@ -403,7 +409,7 @@ class Tail:
         offsets = list(map(add, starts, range(len(lines))))  # one LF each
         piece.data, piece.data_at = data, position - lead
         piece.end = piece.data_at + cut + 1
-        if max(map(len, lines)) > MAX_LINE_BYTES:
+        if len(data) > MAX_LINE_BYTES and max(map(len, lines)) > MAX_LINE_BYTES:
             whole = [(offset, line) for offset, line in zip(offsets, lines) if len(line) <= MAX_LINE_BYTES]
             piece.too_long = [
                 (offset, line[:EXCERPT_BYTES]) for offset, line in zip(offsets, lines) if len(line) > MAX_LINE_BYTES
@@ -432,6 +438,15 @@ class Tail:
         piece.data, piece.data_at = data[: cut + 1], self._searched
         self._searched = 0
         return piece
+
+
+def _ahead(fd: int, start: Position, max_bytes: int) -> tuple[int, bytes]:
+    """The size of a file, and what follows `start` with the bytes before it: mostly one call tells that this is all."""
+    lead = len(start.before)
+    data = os.pread(fd, lead + max_bytes, start.offset - lead)
+    if data and len(data) < lead + max_bytes and data.startswith(start.before):
+        return start.offset - lead + len(data), data
+    return _size(fd), data
 
 
 def _size(fd: int) -> int:

@@ -175,6 +175,7 @@ def _take_rows(
         client.define(run, actor, axis)
     for name, axis in request["names"]:
         client.define_name(run, name, axis)
+    furthest, own = client.Furthest(run), client.OwnSummary(run)
     while True:
         message = inbox.get()
         if "row_number" in message:
@@ -191,13 +192,19 @@ def _take_rows(
                 values[key] = client.histogram(values[key])
             tables.bytes += message["tables_bytes"]
             client.log(run, values, message["tables"], message["row_number"])
+            if axis in values:
+                furthest.logged(axis, values[axis])
+            own.logged((*values, *message["tables"]))
             acknowledgements.logged(message["row_number"] + 1)
         elif "describe" in message:
             client.describe(run, message["describe"])
+            own.described(message["describe"]["summary"])
             acknowledgements.described(message["describe"]["digest"])
         elif "flush" in message:
+            own.settle()
             acknowledgements.hurry()
         else:
+            own.settle()
             run.finish()
             parent.end({"closed": True})
 

@@ -9,7 +9,7 @@ import re
 import socket
 import sys
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -197,6 +197,52 @@ def _failed_init(text: str) -> Exception:
     return SinkUnavailable(f"sink wandb: {text}")
 
 
+class Furthest:
+    """Keeps the run's summary at the highest position of each axis. W&B puts the last line's there, which may be one of
+    an earlier step.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        # A run that is written on has the positions of an earlier process; an earlier rlship's are {"max": 6}.
+        known = run.summary._as_dict() if run.resumed else {}
+        found = {key: value.get("max") if isinstance(value, dict) else value for key, value in known.items()}
+        self._positions = {key: value for key, value in found.items() if isinstance(value, (int, float))}
+
+    def logged(self, axis: str, position: float) -> None:
+        """A line at this position was logged."""
+        furthest = self._positions.get(axis, position)
+        self._positions[axis] = max(furthest, position)
+        if position < furthest:
+            self._run.summary.update({axis: furthest})
+
+
+class OwnSummary:
+    """Says the job's own summary again after rows that have a key of it: W&B shows each line's values there."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._own: dict[str, Any] = {}
+        self._covered: set[str] = set()
+
+    def described(self, summary: dict[str, Any]) -> None:
+        """The run shows this summary now."""
+        self._own = summary
+        self._covered.clear()
+
+    def logged(self, names: Iterable[str]) -> None:
+        """A line with these names was logged."""
+        if self._own:
+            self._covered.update(name for name in names if name in self._own)
+
+    def settle(self) -> None:
+        """Say again what lines covered."""
+        if self._covered:
+            covered = {name: self._own[name] for name in self._covered}
+            self._covered.clear()
+            _say(_update_all, self._run, covered)
+
+
 def histogram(value: Mapping[str, Any]) -> Any:
     """The client's own form of a histogram, from its counts and edges."""
     import wandb
@@ -234,11 +280,15 @@ def describe(run: Any, found: Described) -> None:
     beside = tuple(f"{actor}/" for actor in found["actors"])
     # The client can set a value, and cannot remove one.
     over = {name: None for name in known if name.startswith(beside) and name not in config and known[name] is not None}
-    for update, new in ((_update_config, {**_news(config, known), **over}), (_update_summary, found["summary"])):
-        try:
-            update(run, new)
-        except (ValueError, TypeError) as problem:
-            sys.stderr.write(f"what the job said of the run is left out: {type(problem).__name__}: {problem}\n")
+    _say(_update_config, run, {**_news(config, known), **over})
+    _say(_update_summary, run, found["summary"])
+
+
+def _say(update: Callable[[Any, dict[str, Any]], None], run: Any, new: dict[str, Any]) -> None:
+    try:
+        update(run, new)
+    except (ValueError, TypeError) as problem:
+        sys.stderr.write(f"what the job said of the run is left out: {type(problem).__name__}: {problem}\n")
 
 
 def _update_config(run: Any, new: dict[str, Any]) -> None:
@@ -249,7 +299,11 @@ def _update_config(run: Any, new: dict[str, Any]) -> None:
 def _update_summary(run: Any, summary: dict[str, Any]) -> None:
     # Each look at a single value would be a question to wandb-core.
     if summary and (new := _news(summary, run.summary._as_dict())):
-        run.summary.update(new)
+        _update_all(run, new)
+
+
+def _update_all(run: Any, new: dict[str, Any]) -> None:
+    run.summary.update(new)
 
 
 def _news(wanted: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,7 +341,8 @@ def define(run: Any, actor: str, axis: str) -> None:
     """
     if set(actor + axis) & set("*\\"):
         return
-    run.define_metric(axis, summary="max", hidden=True)
+    # Without a `summary` the run's summary has a plain number; with "max" it would have {"max": 6}.
+    run.define_metric(axis, hidden=True)
     for names in (actor, f"{FIRST}/{actor}", f"{EXTRAS}/{actor}"):
         run.define_metric(f"{names}/*", step_metric=axis, step_sync=False)
 

@@ -361,9 +361,9 @@ class WandbSink(Sink):
         """
         link, last, digest = self._link, self._next, self._digest
         assert link is not None
-        if link.acked < last or link.described != digest:
-            link.send({"flush": True})
-            link.wait(lambda: link.acked >= last and link.described == digest)
+        # Sent for confirmed rows, too: only a flush makes the client say the job's own summary again after rows.
+        link.send({"flush": True})
+        link.wait(lambda: link.acked >= last and link.described == digest)
         link.check()
 
     def interrupt(self) -> None:
