@@ -154,6 +154,8 @@ class Actor:
         units, segments = self.open, writer.segments
         for barriers in batch.barriers:
             segment = segments[barriers.segment]
+            # A child's barrier of a step behind its first one, too: it no longer counts once its parent is known.
+            writer.has_part_from(min(barriers.steps))
             for step, t, offset, before_t in barriers.each():
                 unit = units.get(step)
                 if unit is not None:
