@@ -129,16 +129,24 @@ def test_a_folder_that_its_group_shares_but_not_the_one_within(tmp_path: Path) -
 
 
 def test_a_umask_that_will_shut_out_the_group(tmp_path: Path) -> None:
-    """It is named before the first process makes `rlship`, and only in a folder of a group."""
+    """It is named before the first process makes `rlship`, and only in a folder of a group. With the set-group-ID bit
+    writers let the group write, unless the umask shuts it out.
+    """
     experiment = tmp_path / "a"
     experiment.mkdir()
     former = os.umask(0o022)
     try:
         experiment.chmod(0o755)
         assert mends(experiment) == []
-        experiment.chmod(0o2775)
+        experiment.chmod(0o775)
         ((about, what, do),) = mends(experiment)
-        assert (about, do) == ("permissions", "start the job with umask 0002") and what.startswith("with umask 0022 ")
+        assert (about, do) == ("permissions", f"chmod g+s {experiment}, or start the job with umask 0002")
+        assert what.startswith("with umask 0022 ")
+        subprocess.run(do.partition(", or ")[0].split(), check=True)
+        assert mends(experiment) == []
+        os.umask(0o077)
+        ((about, what, do),) = mends(experiment)
+        assert (about, do) == ("permissions", "start the job with umask 0002") and what.startswith("with umask 0077 ")
         os.umask(0o002)
         assert mends(experiment) == []
     finally:

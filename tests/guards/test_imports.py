@@ -25,8 +25,8 @@ IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 ORDER = (
     *(
         "child_process",
-        "entrypoint",
         "errors",
+        "entrypoint",
         "filesystem",
         "output",
         "plainfiles",

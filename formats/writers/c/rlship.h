@@ -1812,11 +1812,24 @@ static int rlship__is_network(int fd) {
 static int rlship__is_network(int fd) { return fd >= 0; }
 #endif
 
+/* A new folder lets its group write where the one above is meant for the group: it has the set-group-ID bit and lets
+   the group write. A umask that lets the group not even read is heeded. */
+static void rlship__open_to_group(const char *path) {
+    struct stat above, made;
+    mode_t meant = S_ISGID | S_IWGRP, reads = S_IRGRP | S_IXGRP;
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0) return;
+    if (!fstat(folder, &made) && !fstatat(folder, "..", &above, 0) && (above.st_mode & meant) == meant &&
+        (made.st_mode & reads) == reads && fchmod(folder, (made.st_mode & 07777) | S_IWGRP))
+        errno = 0; /* the sidecar reports it where it matters */
+    close(folder);
+}
+
 static void rlship__make_folders(char *path) {
     char *slash;
     for (slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        mkdir(path, 0777); /* opening the file reports what could not be made */
+        if (!mkdir(path, 0777)) rlship__open_to_group(path); /* opening the file reports what could not be made */
         *slash = '/';
     }
 }

@@ -2027,8 +2027,34 @@ func device(info fs.FileInfo) any {
 	return nil
 }
 
+// makeFolder makes a folder and those above it. A new one lets its group write where the one above is meant for the
+// group: it has the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+func makeFolder(folder string) error {
+	if info, err := os.Stat(folder); err == nil && info.IsDir() {
+		return nil
+	}
+	above := filepath.Dir(folder)
+	if above != folder {
+		if err := makeFolder(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		if info, failed := os.Stat(folder); failed == nil && info.IsDir() {
+			return nil
+		}
+		return err
+	}
+	meant, err := os.Stat(above)
+	made, failed := os.Stat(folder)
+	if err == nil && failed == nil && meant.Mode()&fs.ModeSetgid != 0 && meant.Mode()&0o020 != 0 && made.Mode()&0o050 == 0o050 {
+		_ = os.Chmod(folder, made.Mode()|0o020) // the sidecar reports it where it matters
+	}
+	return nil
+}
+
 func (f *lineFile) create() error {
-	if err := os.MkdirAll(f.folder, 0o777); err != nil {
+	if err := makeFolder(f.folder); err != nil {
 		return err
 	}
 	path := filepath.Join(f.folder, f.who.fileName(f.id))

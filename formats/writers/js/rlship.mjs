@@ -864,6 +864,29 @@ function statusAt(file) {
 }
 
 /**
+ * Make a folder and those above it. A new one lets its group write where the one above is meant for the group: it has
+ * the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+ */
+function makeFolder(folder) {
+  if (fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return;
+  const above = path.dirname(folder);
+  if (above !== folder) makeFolder(above);
+  try {
+    fs.mkdirSync(folder);
+  } catch (error) {
+    if (fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return;
+    throw error;
+  }
+  try {
+    const meant = fs.statSync(above).mode;
+    const made = fs.statSync(folder).mode & 0o7777;
+    if ((meant & 0o2020) === 0o2020 && (made & 0o050) === 0o050) fs.chmodSync(folder, made | 0o020);
+  } catch {
+    // Where this fails and matters, the sidecar reports it.
+  }
+}
+
+/**
  * One writer's file: created once, appended to only, and brought back after a full disk or a vanished mount.
  *
  * An error leaves the state such that calling `write` again goes on at the right byte. What cannot be known to be in
@@ -1043,7 +1066,7 @@ class LineFile {
 
   #create() {
     if (this.path === null) ({ path: this.path, header: this.#header } = this.#nextPart());
-    fs.mkdirSync(path.dirname(this.path), { recursive: true });
+    makeFolder(path.dirname(this.path));
     try {
       this.#fd = fs.openSync(this.path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0o666);
     } catch (error) {

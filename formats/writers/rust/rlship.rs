@@ -24,7 +24,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -1826,6 +1826,28 @@ struct LineFile {
     freed: usize,
 }
 
+/// Makes a folder and those above it. A new one lets its group write where the one above is meant for the group: it has
+/// the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    let above = folder.parent().unwrap_or(Path::new(""));
+    make_folder(above)?;
+    if let Err(error) = fs::create_dir(folder) {
+        return if folder.is_dir() { Ok(()) } else { Err(error) };
+    }
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    if let (Ok(meant), Ok(made)) = (fs::metadata(above), fs::metadata(folder)) {
+        let mode = made.mode() & 0o7777;
+        if meant.mode() & 0o2020 == 0o2020 && mode & 0o050 == 0o050 {
+            // Where this fails and matters, the sidecar reports it.
+            let _ = fs::set_permissions(folder, fs::Permissions::from_mode(mode | 0o020));
+        }
+    }
+    Ok(())
+}
+
 impl LineFile {
     fn new(shared: Arc<Shared>, folder: PathBuf, identity: Identity, id: String) -> Self {
         LineFile {
@@ -1981,7 +2003,7 @@ impl LineFile {
     }
 
     fn create(&mut self) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
+        make_folder(&self.folder)?;
         let path = self.folder.join(self.identity.file_name(&self.id));
         let file = match OpenOptions::new().append(true).create_new(true).open(&path) {
             Ok(file) => file,

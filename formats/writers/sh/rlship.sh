@@ -1,5 +1,5 @@
 # rlship.sh: log metrics of a training job from a POSIX shell (dash, busybox ash, bash, ...), without any dependency but
-# od, awk, date, mkdir and the like.
+# od, awk, date, ls, mkdir, chmod and the like.
 #
 #     . ./rlship.sh
 #     rlship_open outputs/grpo-7b launcher
@@ -166,9 +166,20 @@ _rlship_lose() { # step
 
 _rlship_random() { od -An -v -N8 -tx1 /dev/urandom | tr -d ' \n'; }
 
+# Make a folder and those above it. A new one lets its group write where the one above is meant for the group: it has the
+# set-group-ID bit (the s or S of ls) and lets the group write. A umask that lets the group not even read is heeded.
+_rlship_folder() (
+  case $1 in */*) above=${1%/*} ;; *) above=. ;; esac
+  if [ -n "$above" ] && [ ! -d "$above" ]; then _rlship_folder "$above" || exit 1; fi
+  mkdir "$1" 2>/dev/null || { [ -d "$1" ] && exit 0; exit 1; }
+  meant=$(ls -ldn "${above:-/}" 2>/dev/null) made=$(ls -ldn "$1" 2>/dev/null)
+  case $meant in ?????w[sS]*) case $made in ????r?[xs]*) chmod g+w "$1" 2>/dev/null ;; esac ;; esac
+  exit 0
+)
+
 # A file of our own, with its first line and what was defined before. Status 1 where no file can be made.
 _rlship_create() {
-  if [ ! -d "$_rlship_dir/rlship" ]; then mkdir -p "$_rlship_dir/rlship" 2>/dev/null || return 1; fi
+  if [ ! -d "$_rlship_dir/rlship" ]; then _rlship_folder "$_rlship_dir/rlship" || return 1; fi
   _rlship_id=$(_rlship_random)
   _rlship_safe "$_rlship_actor"
   _rlship_path=$_rlship_part
