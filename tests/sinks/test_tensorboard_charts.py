@@ -267,10 +267,10 @@ class Times:
         patch.setattr(again.time, "monotonic", self.clock)
         write = Again.write
 
-        def slow(this: Again, path: Path) -> None:
+        def slow(this: Again, path: Path, rows: int) -> None:
             self.written += 1
             patch.setattr(again.os, "fsync", lambda fd: self.clock.sleep(took_s))
-            write(this, path)
+            write(this, path, rows)
 
         patch.setattr(Again, "write", slow)
         pace = Pace(idle_close_s=None)

@@ -154,7 +154,9 @@ def _foreign(path: str) -> tuple[ForeignCheck, Descriptors] | None:
             if all(reader.lines is not None for reader in candidates):
                 documents.look(path, lambda fd, size: None)  # raises the reason
         except NotWhole as problem:
-            raise RlshipError(f"{path} is {problem.strerror}", "check it again once it is written") from problem
+            raise RlshipError(
+                f"{path} is {problem.strerror}", "check it again once it is written, or remove it"
+            ) from problem
         except OSError:
             continue  # what is wrong is said when the file is read
     return None

@@ -322,18 +322,26 @@ class Delivery:
         except Exception as problem:  # noqa: BLE001 - a sink may be third-party code; the other sinks must go on
             return self._failed(f"{type(problem).__name__}: {problem}")
 
-    def close(self, *, abandon: bool = False) -> None:
-        """Close the sink if it is open, or `abandon` it if that is possible. Unflushed rows count as not delivered."""
+    def close(self, *, abandon: bool = False) -> str:
+        """Close the sink if it is open, or `abandon` it if that is possible. Unflushed rows count as not delivered.
+
+        Returns what failed, or "".
+        """
         sink, self._sink = self._sink, None
         self.progress.given_below = self.progress.confirmed_below
         self._description.given = 0
         self._unflushed.times.clear()
         if sink is None:
-            return
+            return ""
         try:
             (sink.abandon if abandon else sink.close)()
+        except (SinkUnavailable, SinkRefused) as problem:
+            self.facts.error = str(problem)
         except Exception as problem:  # noqa: BLE001 - as above; it is shown in the status
-            self.facts.error = f"close: {type(problem).__name__}: {problem}"
+            self.facts.error = f"sink {self.name}: close: {type(problem).__name__}: {problem}"
+        else:
+            return ""
+        return self.facts.error
 
     def _advance(self, now: float, drain: bool) -> float | None:
         count, progress = self._source.row_count(), self.progress
