@@ -13,7 +13,7 @@ import pytest
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.tensorboard.sink import event
-from rlship_sidecar.sinks.wandb.sink import point
+from rlship_sidecar.sinks.wandb.point import point
 from tests.kit.files import T0, barrier, define, file, log
 from tests.pipeline.simulated import Simulation, simulation
 

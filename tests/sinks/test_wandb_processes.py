@@ -193,10 +193,10 @@ def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: Loo
         writing = threading.Thread(target=write, daemon=True)
         writing.start()
         wait_until(lambda: sink.trouble != "")
-        taken = len(sink._pending)
+        taken = len(sink._window.pending)
         time.sleep(1.0)
-        assert len(sink._pending) == taken and 1 < taken < 25
-        assert sink._pending_bytes <= WINDOW_BYTES
+        assert len(sink._window.pending) == taken and 1 < taken < 25
+        assert sink._window.bytes <= WINDOW_BYTES
         assert child.memory_info().rss - before < 80 << 20
         assert writing.is_alive()
 
