@@ -69,8 +69,8 @@ class Reader:
     `lines(text)`: only for documents that are rewritten whole. It returns the lines, without LF, that the text of a
     file (at most 256 MiB) stands for; `bind` and `line` get those. It raises Unreadable for a text that is no whole
     document, such as a half-written one: the file is waited for, and if it stays so, data are incomplete. It raises
-    BadRecord for another program's document, which is left alone. What is appended to the document should be appended to the lines. Otherwise
-    all of them count as another file's.
+    BadRecord for another program's document, which is left alone. What is appended to the document should be appended
+    to the lines. Otherwise all of them count as another file's.
     """
 
     name: str
