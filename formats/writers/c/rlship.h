@@ -465,7 +465,7 @@ struct rlship {
     int owed; /* a full buffer dropped a `run` record */
     uint64_t asked, served;
     unsigned told;
-    int64_t promised, logged, at; /* one more than the step of a barrier, of the last log, and that under way; 0: none */
+    int64_t promised, logged, at; /* one more than the step of a barrier, of the last log, and that under way; 0: no step */
     int running, woken, closed, ended;
     rlship__file *file;
     struct rlship *next;

@@ -143,7 +143,7 @@ type Writer struct {
 	noted    []notedLine
 	owed     bool // a full buffer dropped a run record
 	told     map[string]bool
-	// One more than the step of a barrier, of the last log, and that under way; 0: there is none.
+	// One more than the step of a barrier, of the last log, and that under way; 0 stands for no step.
 	promised, logged, at int64
 	saying   []<-chan struct{}
 	closed   bool

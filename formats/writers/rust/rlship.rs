@@ -1437,7 +1437,7 @@ struct State {
     /// A full buffer dropped a `run` record.
     owed: bool,
     told: HashSet<String>,
-    /// One more than the step of a barrier, of the last log, and that under way; 0: there is none.
+    /// One more than the step of a barrier, of the last log, and that under way; 0 stands for no step.
     promised: u64,
     logged: u64,
     at: u64,

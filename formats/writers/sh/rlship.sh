@@ -378,7 +378,7 @@ _rlship_stepped() { # where step
 }
 
 # Note the step of the call that was just made, and report one that does not follow what came before.
-# One more than the step of a barrier, of the last log, and that under way; 0: there is none.
+# One more than the step of a barrier, of the last log, and that under way; 0 stands for no step.
 _rlship_reach() { # log, barrier or rollback
   [ -n "$_rlship_reached" ] || return 0
   _rlship_what='' _rlship_next=$((_rlship_reached + 1))
