@@ -1583,6 +1583,8 @@ export class Logger {
   #notices = new Notices();
   #quota = new Quota();
   #promised = -1;
+  #logged = -1; // the step of the last `log`
+  #at = -1; // the step under way
   #tags = new Set();
   #closed = false;
   #failing = false;
@@ -1630,8 +1632,17 @@ export class Logger {
       const found = new Map();
       const leftOut = (name, value, why) => this.#leftOut(name, value, why);
       collect(metrics, weight, found, leftOut);
+      if (step !== null && step !== undefined) this.#reach(step);
       for (const line of pack(found, step, leftOut)) this.#add(line, step);
     });
+  }
+
+  #reach(step) {
+    if (step === this.#promised && this.#at === step + 1 && this.#logged <= step) {
+      this.#tell("log", "after the barrier", `log(…, step=${step}) comes right after barrier(${step}): nothing is lost, but a row of a step may appear without it and be revised later. Call barrier once nothing more of its step will come`);
+    }
+    this.#at = Math.max(this.#at, step);
+    this.#logged = step;
   }
 
   /** Declare how metrics are reduced, from here on. */
@@ -1789,6 +1800,7 @@ export class Logger {
       this.#settleSamples(found);
       this.#control(`{"kind":"barrier","step":${found},"t":${stamp()}}\n`, found);
       this.#promised = Math.max(this.#promised, found);
+      this.#at = found + 1;
       if (this.#due()) this.#write(false);
     }, false);
   }
@@ -1797,10 +1809,16 @@ export class Logger {
   rollback(step) {
     this.#call("rollback", () => {
       const found = neededStep("rollback", step);
+      const newest = Math.max(this.#logged, this.#at);
+      // The checkpoint of step n may be the one from which step n + 1 begins.
+      if (newest >= 0 && newest < found - 1) {
+        this.#tell("rollback", "forward", `rollback(${found}) goes forward: the step of this process is ${newest}. It is carried out. A rollback names the step of the checkpoint that the job went back to`);
+      }
       this.#settleSamples(Infinity);
       this.#tags.clear();
       this.#control(`{"kind":"rollback","step":${found},"t":${stamp()}}\n`, found);
       this.#promised = found - 1;
+      this.#at = found;
     }, false);
   }
 

@@ -178,7 +178,7 @@ def _findings(path: str, checked: FileCheck | ForeignCheck, files: Descriptors) 
             if piece.end == mark.offset and not piece.more:
                 break
             mark = piece.position(piece.end)
-        yield from checked.end(piece.size, piece.end)
+        yield from checked.end(piece.size, piece.end, hole=piece.hole)
     except OSError as error:
         raise RlshipError(
             f"{path} cannot be read: {error.strerror}", "give the writers' files: rlship check DIR/rlship/*.jsonl"
