@@ -71,7 +71,7 @@ def test_live_equals_reference(restarts: bool, data: st.DataObject) -> None:
         st.builds(
             Settings,
             samples=st.sampled_from((4, 1, 0)),
-            samples_every=st.sampled_from((1, 2)),
+            samples_every=st.sampled_from((1, 2, 5)),
             short_window=st.sampled_from((20, 1, 2, 0)),
         )
     )

@@ -197,7 +197,7 @@ def test_an_outage_is_told_waited_out_and_bounded(tmp_path: Path, monkeypatch: p
         try:
             shipping.start()
             wait_until(lambda: sink.trouble != "")
-            wait_until(lambda: len(sink._pending) == 10)
+            wait_until(lambda: len(sink._window.pending) == 10)
             assert shipping.is_alive()
             backend.up()
             shipping.join(40.0)
