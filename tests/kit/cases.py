@@ -13,9 +13,9 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 Case = TypeVar("Case")
 
 # Of so many cases one is drawn in `make test`.
-SHARE = 16
+SHARE = 40
 # The same of a test that leaves the number to Hypothesis.
-QUICK_SHARE = 3
+QUICK_SHARE = 8
 _all_cases = False
 
 
