@@ -198,7 +198,7 @@ def test_a_lease_from_another_host_does_not_hold_up_the_others(tmp_path: Path) -
     taken over; the others are shipped meanwhile, and a SIGTERM is obeyed.
     """
     outputs, home = tmp_path / "outputs", tmp_path / "home"
-    ttl_s = 5.0
+    ttl_s = 3.0
     foreign = {"host": "n99", "boot": "b", "pid_space": "p", "pid": 1, "started": 1, "beats": 7, "released": False}
     settings = {"RLSHIP_LEASE_TTL_S": str(ttl_s)}
     with (
@@ -216,7 +216,7 @@ def test_a_lease_from_another_host_does_not_hold_up_the_others(tmp_path: Path) -
         while not has_step(moved, 2):
             step += 1
             beside_a_good_one(outputs, sidecar, step, worker)
-        assert time.monotonic() - came >= ttl_s and step >= 5
+        assert time.monotonic() - came >= ttl_s and step >= 3
 
         (tmp_path / "left-too").rename(outputs / "left-too")
         # One look finds both, and opens them by name: the first has rows, so the second is being waited for.
