@@ -38,7 +38,7 @@ ROWS: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("train/advantage", f"critic/advantages/{_M}"),
         ("train/return", f"critic/returns/{_M}"),
         ("train/value", f"critic/values/{_M}"),
-        ("correctness/rollout_train_logp_diff", "training/rollout_probs_diff_{mean,max,std}"),
+        ("correctness/rollout_train_prob_diff", "training/rollout_probs_diff_{mean,max,std}"),
         ("train/importance_ratio", "rollout_corr/rollout_is_{mean,max,min,std}"),
         ("correctness/k3_kl", "rollout_corr/k3_kl", _MEAN),
         ("correctness/is_ess", "rollout_corr/rollout_is_eff_sample_size", _MEAN),
