@@ -267,7 +267,7 @@ ROWS: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("train/grad_norm", "optim/grad_norm"),
         ("train/lr", "optim/lr"),
         ("train/entropy", f"entropy/all/{_M}"),
-        ("correctness/rollout_train_logp_diff", f"mismatch_kl/all/{_M}"),
+        ("correctness/k3_kl", f"mismatch_kl/all/{_M}"),
         ("correctness/nonfinite_count", "loss/nan_count"),
         ("data/batch_create_s", "time/wait_for_batch"),
         ("perf/step_s", "time/step"),

@@ -100,7 +100,7 @@ class Beside:
         return RARELY_S
 
     def _owners(self) -> list[Owner | None]:
-        """The sidecar that owns each of the job's experiments; None where there is none."""
+        """The sidecar that owns each of the job's experiments; None for an experiment without one."""
         from rlship_sidecar.ownership.lease import owner  # slow to import, and seldom needed
 
         return [owner(self._state_of(run)) for run in runs_of(self._folder, self._began)]
