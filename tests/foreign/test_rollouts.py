@@ -9,7 +9,17 @@ import orjson
 import pyarrow  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
-from rlship_formats.foreign import areal, miles, prime_rl, prime_rl_traces, rollouts, tinker, verl_rollouts, zstd
+from rlship_formats.foreign import (
+    areal,
+    areal_rollouts,
+    miles,
+    prime_rl,
+    prime_rl_traces,
+    rollouts,
+    tinker,
+    verl_rollouts,
+    zstd,
+)
 from rlship_formats.foreign.contract import BadRecord, Reader, Record
 from rlship_formats.foreign.rollouts import rollout
 
@@ -302,6 +312,21 @@ def test_prime_rl_chunks_that_are_compressed_take_the_place_of_the_plain_ones() 
     )
     assert sealed.open == {**plain.open, "attempt": 1}
     assert sealed.line(EPISODE) == plain.line(EPISODE)
+
+
+def test_areal_trajectories() -> None:
+    """A task's samples are a group, at the newest version of the weights that made one of its tokens."""
+    line = (
+        b'{"task_id": 300, "sample_idx": 1, "seqlen": 20, "prompt_len": 12, "head_version": 6, "tail_version": 7,'
+        b' "reward": 0.5, "prompt": "1+1?", "completion": "It is 2."}'
+    )
+    extra = {"sample_idx": 1, "seqlen": 20, "prompt_len": 12, "head_version": 6}
+    row = {"group": 300, "prompt": "1+1?", "response": "It is 2.", "reward": 0.5, **extra}
+    sample = {"kind": "sample", "step": 7, "table": "train", "score": 0.5, "row": row}
+    assert one(areal_rollouts.READER, "rollout/7.jsonl", line) == sample
+    assert one(areal_rollouts.READER, "eval-rollout/7.jsonl", line) == {**sample, "table": "eval"}
+    assert not areal_rollouts.bind("rollout/7/300.jsonl", line)
+    assert not verl_rollouts.READER.bind("rollout/7.jsonl", line)
 
 
 def test_areal_traces() -> None:

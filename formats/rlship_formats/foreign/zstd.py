@@ -9,7 +9,7 @@ _PIECE = 1 << 20
 
 
 def lines_of(packed: bytes) -> list[bytes]:
-    """The lines, without LF; an empty one is none.
+    """The lines that are not empty, without LF.
 
     Raises BadRecord for what is no such file, or too large unpacked. Raises ImportError without pyarrow.
     """
