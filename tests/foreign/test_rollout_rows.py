@@ -322,3 +322,29 @@ def test_steps_of_tinker_cookbook_come_with_the_next_one() -> None:
         sim.finish()
         assert all({"trainer/optim/lr", "trainer/sample_s"} <= row.values.keys() for row in sim.final().values())
         assert not any(row.coverage.missing for row in sim.rows())
+
+
+def test_prime_rl_chunks_that_are_compressed_meanwhile() -> None:
+    """prime-rl compresses a chunk that is full and removes it. Rows are those of a look at the compressed ones alone,
+    each episode once, and so are they before.
+    """
+    plain = SAMPLES / "prime-rl-monitors/monitors/file/traces/stream"
+    sealed = SAMPLES / "prime-rl-sealed/monitors/file/traces"
+    with simulation() as sim:
+        there = sim.directory / "monitors/file/traces"
+        shutil.copytree(plain, there / "stream")
+        sim.wait(20.0)
+        sim.tick()
+        assert [len(row.samples["train"]) for row in sim.final().values()] == [3, 2]  # type: ignore[index]
+        shutil.copytree(sealed / "annotations", there / "annotations")
+        for path in sorted((sealed / "stream").iterdir()):
+            shutil.copy(path, there / "stream")
+            sim.tick()
+            (there / "stream" / path.stem).unlink()
+            sim.wait(20.0)
+            sim.tick()
+        sim.finish()
+        assert not sim.dead()
+        found = sim.final()
+    whole = finished("prime-rl-sealed")
+    assert exactly(found) == exactly(whole)

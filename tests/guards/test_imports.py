@@ -66,6 +66,7 @@ OPTIONAL = {
     PACKAGES["rlship"] / "integrations" / "trainer.py": {"pandas"},
     # Only where a framework wrote Parquet files.
     PACKAGES["rlship_formats"] / "foreign" / "parquet.py": {"pyarrow"},
+    PACKAGES["rlship_formats"] / "foreign" / "zstd.py": {"pyarrow"},
     PACKAGES["rlship"] / "integrations" / "vllm.py": {"vllm"},
     PACKAGES["rlship"] / "integrations" / "torchtitan.py": {"torchtitan"},
 }

@@ -19,7 +19,8 @@ from rlship_sidecar.tail.looks import Look, Repeated, begin
 from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import NO_ANSWER
 
-NAMED = (SUFFIX, ".json", ".parquet")  # unrecognised files with other names, such as logs for people, are not reported
+# Unrecognised files with other names, such as logs for people, are not reported.
+NAMED = (SUFFIX, ".json", ".parquet", ".zst")
 YOUNG_S = 60.0  # an unrecognised file is tried at every look for this long, then as often as folders are listed
 RETRY_S = 10.0
 MAX_NEWS = 100
