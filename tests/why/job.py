@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,6 @@ class Now:
     behind: dict[int, int] = field(default_factory=dict)
     slow_rank: float = 1.0
     hot_node: float = 0.0
-    attempt: int = 0
 
     def near(self, name: str, usual: float, spread: float = 0.05) -> float:
         """A value near its usual one."""
@@ -94,11 +93,7 @@ class Job:
                 if now.since >= 0:
                     self.fault(now)
                 self._step(now, trainers, generators, reward, nodes)
-                self.after(now, trainers)
         return self.folder
-
-    def after(self, now: Now, trainers: list[Logger]) -> None:
-        """What else happens at the end of a step."""
 
     def _logger(
         self, stack: ExitStack, actor: str, replica: str, rank: int, world: int | None, host: str = ""
@@ -106,6 +101,7 @@ class Job:
         host = host or f"n{rank // 2}"
         identity = Identity(actor, replica, rank, world, 0, "given", host)
         made = Logger(str(self.folder), identity, clock=lambda: self._clock, timing=Timing(beat=1e9, look=1e9))
+        made.steps.count(False)
         made.start()
         stack.callback(made.close)
         return made
@@ -138,7 +134,7 @@ class Job:
             )
         self._clock += STEP_S / 2
         for rank, one in enumerate(trainers):
-            values: Mapping[str, float] = trainer(now)
+            values = trainer(now)
             active = 4.0 * math.exp(now.noise.gauss(0, 0.02)) * (now.slow_rank if rank == 2 else 1.0)
             tokens = 50_000 * math.exp(now.noise.gauss(0, 0.03))
             own = {"bal/rank_active_s": active, "bal/rank_tokens": tokens}
