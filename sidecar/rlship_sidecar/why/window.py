@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from rlship_formats.catalogue.metrics import lookup
 from rlship_sidecar.alerts.episodes import Episode
+from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.frames import FrameNames, Frames, Part, RankValues, StepFrame
-from rlship_sidecar.rows import ALIGNED, LEDGER, STEP, Lineage, Row, Unit
+from rlship_sidecar.rows import ALIGNED, LEDGER, STEP, Row, Unit
 from rlship_sidecar.why.detectors import INSIDE, RESTARTS, Detector, detectors_of, standing_out, wanted
 from rlship_sidecar.why.graph import Graph
 
@@ -172,21 +173,26 @@ def window_of(rows: Iterable[Row], episode: Episode, survey: Survey, detectors: 
     low = steps[max(0, bisect_left(steps, episode.first.step) - BEFORE)]
     high = steps[min(len(steps), bisect_right(steps, episode.fired.step) + AFTER) - 1]
     names = _Names(detectors, survey.lead)
-    lineages: dict[Lineage, dict[int, StepFrame]] = {}
-    frames = Frames(names, survey.lead)
-    for row in _relevant(rows, survey.lead, low, high):
-        for change in frames.take(row):
-            if change.begins:
-                before = next(reversed(lineages.values()), {})
-                lineages[change.lineage] = {step: frame for step, frame in before.items() if step < change.index}
-            elif change.frame is None:
-                lineages[change.lineage].pop(change.index, None)
-            elif low <= change.index <= high:
-                lineages[change.lineage][change.index] = change.frame
-    for found in reversed(lineages.values()):
+    history = _FrameHistory(names, survey.lead)
+    history.take(_relevant(rows, survey.lead, low, high))
+    for frames in history.lineages():
+        found = {frame.index: frame for frame in frames if low <= frame.index <= high}
         if all(one.step in found and found[one.step].t == one.t for one in (episode.first, episode.fired)):
             return _window(found, episode, names.sources(), complete=low == steps[0])
     return None
+
+
+class _FrameHistory(History):
+    """The frames of each lineage with the names that a graph asks for, made as rules see them, without any rule."""
+
+    def __init__(self, names: FrameNames, lead: str) -> None:
+        super().__init__((), lead)
+        self._frames = Frames(names, lead)
+
+    def lineages(self) -> Iterator[Iterable[StepFrame]]:
+        """The frames of each lineage, the newest first."""
+        for one in reversed(self._lineages.values()):
+            yield one.frames()
 
 
 def _relevant(rows: Iterable[Row], lead: str, low: int, high: int) -> Iterator[Row]:
