@@ -165,14 +165,15 @@ def _signal(detector: Detector, frame: StepFrame, state: State) -> tuple[SignalA
 
 
 def value_at(detector: Detector, frame: StepFrame) -> float | None:
-    """The value that a detector is about: (metric - less) / of."""
+    """The value that a detector is about: (metric - less) / of, or how much two metrics differ."""
     value = frame.values.get(detector.metric)
     if value is None:
         return None
-    if detector.sign.less:
-        if detector.sign.less not in frame.values:
+    other = detector.sign.value if detector.sign.test == "differs" else detector.sign.less
+    if other:
+        if other not in frame.values:
             return None
-        value -= frame.values[detector.sign.less]
+        value -= frame.values[other]
     if detector.sign.of:
         whole = frame.values.get(detector.sign.of)
         if whole is None or whole <= 0:

@@ -85,7 +85,7 @@ def _of_metric(window: Window, detector: Detector, lag: int) -> Evidence:
     metrics = (detector.metric,) if detector.metric else ()
     stretches = [one for one in course.stretches if _is_early(detector, one, window)]
     stretch = choose(stretches, window, lag)
-    source = window.sources.get(detector.metric)
+    source = window.source_of(detector.metric, "" if stretch is None else stretch.place)
     actor, kind = ("", "") if source is None else source
     if stretch is None:
         near = [at for at in course.known if window.first - RECENT <= at <= window.last]

@@ -296,7 +296,7 @@ def _judge(
     upstream = part.sign not in symptoms and not physics.reached(part.sign).isdisjoint(symptoms)
     if one.state == LATE and (upstream or not symptoms):
         return Found(part, one, TOO_LATE, 1.0)
-    if part.strength != "decisive" and (by := physics.explained_by(part.sign, own)):
+    if by := physics.explained_by(part.sign, own):
         return Found(part, one, EXPLAINED, 1.0, by)
     if part.sign in symptoms and part.strength == "strong":
         strength = STRENGTHS[SYMPTOM]

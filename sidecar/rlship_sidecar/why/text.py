@@ -60,9 +60,9 @@ class Text:
         one = answer.episode
         when = f"steps {one.first.step}..{one.last.step}" if one.ended else f"since step {one.first.step}"
         date = self._date(one.first.t)
-        yield self._fit(
-            f"{self._experiment}: {one.rule}, {one.severity}, {one.state}, {when}" + f" ({date})" * bool(date)
-        )
+        head = self._clean(f"{self._experiment}: {one.rule}, {one.severity}, {one.state}, {when}", 1000)
+        dated = f"{head} ({date})"
+        yield dated if date and len(dated) <= WIDTH else self._fit(head)
         place = f" at {one.place}" if one.place else ""
         yield from self._wrapped(f"{reply.about or one.rule}{place}", "  ", "  ", 2)
         if reply.others:
@@ -97,7 +97,8 @@ class Text:
         says = self._clean(self._graph.signs[one.sign].says, 100)
         size = f": {size_text(one.size)}" if one.size is not None else ""
         place = f" at {self._clean(one.rank, 60)}" if one.rank and one.rank != at else ""
-        return f"{step}{says}{place}{size}"
+        whole = f"{step}{says}{place}{size}"
+        return whole if len(INDENT + whole) <= WIDTH else f"{step}{says}{size}"
 
     def _against(self, found: Found) -> str:
         says = self._clean(self._graph.signs[found.part.sign].says, 100)
@@ -142,7 +143,7 @@ def size_text(size: Size) -> str:
     text = f"{number(size.usual)} -> {number(size.value)}"
     if size.ratio is not None and (size.ratio >= 2 or size.ratio <= 0.5):
         return f"{text}, x{number(size.ratio)}"
-    return text if size.deviations is None else f"{text}, {size.deviations:.0f} spreads"
+    return text if size.deviations is None or size.deviations < 2 else f"{text}, {size.deviations:.0f} spreads"
 
 
 def number(value: float) -> str:

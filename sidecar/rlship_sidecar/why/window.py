@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -45,8 +45,8 @@ class Survey:
     _seen: set[tuple[str, str]] = field(default_factory=set)
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The same rows."""
-        for row in rows:
+        """The same rows, those of the ledger joined to frames."""
+        for row in map(joined, rows):
             if row.unit.kind == STEP and row.unit.actor == self.lead:
                 self.steps.add(row.unit.index)
             if self.families:
@@ -89,10 +89,12 @@ def families_of(graph: Graph) -> tuple[str, ...]:
 
 
 class Window(NamedTuple):
-    """The frames around an episode, in the order of their steps. `sources` says by name which rows have it."""
+    """The frames around an episode, in the order of their steps. `sources` says by name which rows have it: those of
+    the lead first, as in frames.
+    """
 
     frames: tuple[StepFrame, ...]
-    sources: dict[str, Source]
+    sources: Mapping[str, tuple[Source, ...]]
     first: int  # place of the episode's first frame
     fired: int  # place of the frame in which it fired
     last: int  # place of its last breach, or of the last frame
@@ -104,6 +106,12 @@ class Window(NamedTuple):
         while at > 0 and self.frames[at - 1].lineage[:2] == lineage:
             at -= 1
         return at if at or self.complete else -BEFORE
+
+    def source_of(self, name: str, rank: str = "") -> Source | None:
+        """Whose rows show a name; of a rank that stands out those of its actor."""
+        found = self.sources.get(name, ())
+        actor = rank.partition("/")[0]
+        return next((one for one in found if one.actor == actor), None) or next(iter(found), None)
 
     def row_of(self, source: Source, at: int) -> int | None:
         """The number of the row that a frame has from a source."""
@@ -139,10 +147,10 @@ class _Names(FrameNames):
             values[GAP] = float(row.coverage.gap)
         return part._replace(values=values, ranks=self._few(part.ranks))
 
-    def sources(self) -> dict[str, Source]:
-        """Whose rows show a name: as in frames the lead's, else those of the first actor."""
+    def sources(self) -> dict[str, tuple[Source, ...]]:
+        """Whose rows show a name, the lead's first."""
         own = Source(self._lead, STEP)
-        return {name: own if own in found else min(found) for name, found in self._sources.items()}
+        return {name: tuple(sorted(found, key=lambda one: (one != own, one))) for name, found in self._sources.items()}
 
     def _few(self, ranks: dict[str, RankValues]) -> dict[str, RankValues]:
         found: dict[str, RankValues] = {}
@@ -195,21 +203,26 @@ class _FrameHistory(History):
             yield one.frames()
 
 
+def joined(row: Row) -> Row:
+    """A row of the ledger as one that joins its frame by its step, as units do that are aligned with the lead's steps;
+    any other row as it is.
+    """
+    return replace(row, unit=Unit(row.unit.actor, ALIGNED, row.unit.index)) if row.unit.kind == LEDGER else row
+
+
 def _relevant(rows: Iterable[Row], lead: str, low: int, high: int) -> Iterator[Row]:
     """The rows from `low` to `high`; of others those of the lead without their values, which show the lineages."""
-    for row in rows:
+    for row in map(joined, rows):
         unit = row.unit
-        inside = low <= unit.index <= high
-        if unit.kind == LEDGER and inside:
-            # It joins its frame by its step, as units do that are aligned with the lead's steps.
-            yield replace(row, unit=Unit(unit.actor, ALIGNED, unit.index))
-        elif unit.kind in (STEP, ALIGNED) and inside:
+        if unit.kind in (STEP, ALIGNED) and low <= unit.index <= high:
             yield row
         elif unit.kind == STEP and unit.actor == lead:
             yield replace(row, values={}, per_rank={}, hists={}, samples={})
 
 
-def _window(found: dict[int, StepFrame], episode: Episode, sources: dict[str, Source], *, complete: bool) -> Window:
+def _window(
+    found: dict[int, StepFrame], episode: Episode, sources: Mapping[str, tuple[Source, ...]], *, complete: bool
+) -> Window:
     steps = sorted(found)
     first, fired = steps.index(episode.first.step), steps.index(episode.fired.step)
     last = max(fired, bisect_right(steps, episode.last.step) - 1)
