@@ -47,6 +47,7 @@ ORDER = (
         "streams",
         "bounded_toml",
         "alerts",
+        "why",
         "config",
         "pipeline",
     ),
