@@ -11,14 +11,16 @@ import orjson
 
 from rlship_formats.values import Histogram
 
-STEP, ALIGNED, CLOCK, POINT, LEDGER = "step", "aligned", "clock", "point", "ledger"
+STEP, ALIGNED, CLOCK, POINT, LEDGER, ALERT = "step", "aligned", "clock", "point", "ledger", "alert"
+OWN_KINDS = (LEDGER, ALERT)  # of units without an actor, whose index is a step of the lead
+ALERT_KEYS = "zz_rlship/alert"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
     """The subject of one row.
 
-    `index` is the step of a `kind` "step", "aligned" or "ledger", the number of the window of a "clock", and the byte
+    `index` is the step of a `kind` "step", "aligned", "ledger" or "alert", the number of the window of a "clock", and the byte
     offset of the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
     """
 
@@ -142,6 +144,11 @@ def plain_lineage(attempts: Sequence[int]) -> Lineage:
     return 0, max(attempts, default=0), 0
 
 
+def lineage_of(row: Row) -> Lineage:
+    """From which start of the job the newest lines of a row of a step are."""
+    return row.coverage.lineage or plain_lineage(row.coverage.attempts)
+
+
 def count_short(coverage: Coverage) -> int:
     """Count the ranks that are short of any metric, each once."""
     return len({rank for ranks in coverage.short.values() for rank in each_rank(ranks)})
@@ -234,6 +241,8 @@ class Row:
         `clock/<actor>/`.
         """
         kind, actor = self.unit.kind, self.unit.actor
+        if kind == ALERT:
+            return f"{ALERT_KEYS}/{table}"
         family = f"{actor}/aligned" if kind == ALIGNED else f"clock/{actor}" if kind == CLOCK else actor
         return f"{family}/samples/{table}"
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlship_sidecar.align.units import Patience, StreamConfig
+from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.experiment import Experiment
@@ -55,6 +56,7 @@ class Simulation:
     short_window: int = 20
     ledger_wait_s: float = 3600.0
     access: Access = field(default_factory=lambda: Access(4))
+    alerts: tuple[Rule, ...] = ()
     hinted: bool = False  # change events name what was written
 
     def __post_init__(self) -> None:
@@ -76,6 +78,7 @@ class Simulation:
             ),
             streams=self.streams,
             access=self.access,
+            alerts=self.alerts,
         )
 
     def stop(self) -> None:

@@ -15,12 +15,15 @@ from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
 from rlship_sidecar.align.window import UnitLines
+from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pipeline.alert_book import AlertBook
 from rlship_sidecar.pipeline.intake import Access, Intake, words
 from rlship_sidecar.pipeline.ledger_book import LedgerBook
 from rlship_sidecar.pipeline.lookback import Lookback, Short
 from rlship_sidecar.pipeline.nonfinite import keep_nonfinite
+from rlship_sidecar.pipeline.past_rows import PastRows
 from rlship_sidecar.pipeline.recall import Recall
 from rlship_sidecar.pipeline.rereading import from_floor, read_from_floor
 from rlship_sidecar.pipeline.run_book import RunBook
@@ -28,7 +31,7 @@ from rlship_sidecar.pipeline.source import Source, load_source, removed, saved_p
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_unit
-from rlship_sidecar.rows import LEDGER, STEP, Arrival, Row, Unit
+from rlship_sidecar.rows import ALERT, LEDGER, OWN_KINDS, STEP, Arrival, Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.store.logged_steps import LoggedSteps
@@ -53,6 +56,7 @@ class StepRows:
     recall: Recall
     streaming: ExperimentStreams
     rules: Rules
+    past: PastRows | None = None
     steps: Steps | None = None
     lookbacks: dict[str, Lookback] = field(default_factory=dict)
 
@@ -78,6 +82,7 @@ class StepRows:
                 if not self._wants(closing.step):
                     continue
                 row = self._reduced(Unit(name, STEP, closing.step), window, actor, short)
+                self._note_past(row, window, actor)
                 rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
         return rows
 
@@ -121,6 +126,15 @@ class StepRows:
         streaming = self.streaming
         return reduce_unit(unit, window, actor.roster, self.rules, streaming.clocks, streaming.axis, short)
 
+    def _note_past(self, row: Row, window: UnitLines, actor: Actor) -> None:
+        """Keep what a step was in earlier lineages."""
+        streaming, rules, unit = self.streaming, self.rules, row.unit
+        if self.past is not None:
+            self.past.note(
+                *(row, window, actor),
+                lambda lines, roster: reduce_unit(unit, lines, roster, rules, streaming.clocks, streaming.axis),
+            )
+
     def _look_back(self, actor: Actor, step: int, window: UnitLines, now: float, *, whole: bool) -> Short:
         """What a step is short of. Later rows that look back as far as this step become dirty if it has changed."""
         if not self.rules.short_window:
@@ -154,6 +168,8 @@ class StepRows:
         # A row keeps what foreign files that are gone said, so what is known of its ranks stays, too.
         short = self._look_back(actor, step, window, now, whole=not self.recall.lacking)
         row = self.recall.kept(self._reduced(unit, window, actor, short), before)
+        if not self.recall.lacking:
+            self._note_past(row, window, actor)
         changed = row.differing(before)
         if row == before and not changed:
             return None
@@ -191,6 +207,7 @@ class Experiment:
         rules: Rules | None = None,
         streams: StreamConfig | None = None,
         access: Access | None = None,
+        alerts: tuple[Rule, ...] = (),
     ) -> None:
         self.directory = directory
         self.store = store
@@ -205,6 +222,7 @@ class Experiment:
         self._hindered: set[str] = set()
         self._unrecovered: list[Writer] = []
         self._streams = streams or StreamConfig()
+        self._alerts = alerts if self._streams.steps is None else ()  # of some steps there is no history
         self._sweep = Sweep(store, self.rules.signature())
         self._news: list[str] = []
         with store.together():
@@ -231,6 +249,8 @@ class Experiment:
             return False
         if self.ledger_book.revisions.dirty or self.ledger_book.revisions.unsaved:
             return False
+        if not self.alert_book.is_settled:
+            return False
         if any(actor.open or actor.revisions.dirty or actor.revisions.unsaved for actor in self.actors.values()):
             return False
         return not any(streams.pending or streams.revisions.dirty for streams in self.streaming.streams.values())
@@ -255,6 +275,8 @@ class Experiment:
         self._recall = Recall(self.store, intake, self.rules.samples)
         self.run_book = RunBook(self.store, self._streams.lead)
         self.ledger_book = LedgerBook(self.store, self._writer_of, self.rules.ledger_wait_s, self.patience)
+        self.alert_book = AlertBook(self.store, self._alerts, self._streams.lead)
+        self._past = PastRows(self.store, self._streams.lead)
         for saved in self._verified():
             source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
             intake.add(source, now)
@@ -274,10 +296,17 @@ class Experiment:
             self.store, self.actors, self._recall.files(), self._streams, self.patience, self.rules
         )
         self._step_rows = StepRows(
-            self.store, self.actors, self._recall, self.streaming, self.rules, self._streams.steps
+            self.store,
+            self.actors,
+            self._recall,
+            self.streaming,
+            self.rules,
+            self._past if self._alerts else None,
+            self._streams.steps,
         )
-        self.streaming.load(writers, [unit for unit in dirty if unit.kind not in (STEP, LEDGER)], now)
+        self.streaming.load(writers, [unit for unit in dirty if unit.kind not in (STEP, *OWN_KINDS)], now)
         self.ledger_book.load((unit for unit in dirty if unit.kind == LEDGER), now, again=self._sweep.active)
+        self.alert_book.load((unit for unit in dirty if unit.kind == ALERT), now)
         self._unrecovered = [writer for writer in writers if writer.stream_t is not None]
         self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
         self._restore(now)
@@ -375,6 +404,7 @@ class Experiment:
         more = more or (end and intake.holding)
         swept = not more and self._sweep_on(now)
         open_before = self._open_units()
+        self._past.begin()
         settled = self._step_rows.close(self._hindered, now, timers=timers, end=end and not more)
         first_no = self.store.row_count() + len(settled)
         revisions, self._unsaved.revised = self._step_rows.revise(now, first_no=first_no, end=end and not more)
@@ -382,6 +412,8 @@ class Experiment:
         streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
         rows += self._ledger_rows(now, self.store.row_count() + len(rows), end=end and not more)
+        rows += self.alert_book.rows(rows, self._past.touched, now)
+        self._unsaved.revised += self.alert_book.take_done()
         writers = (source.writer for source in self.sources.values())
         # With its first row a run is made, of what was said until then.
         at_once = (end and not more) or self.store.row_count() == 0
@@ -389,6 +421,7 @@ class Experiment:
         # At most so many units of an actor are closed or revised at a time: there may be more.
         done = open_before - self._open_units() + len(self._unsaved.revised)
         more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed or swept
+        more = more or not self.alert_book.is_settled
         settle = (end and not more) or bool(intake.replaced)
         if settle:  # save as well how far rows are made, in case a file is another when it is seen again
             self._unsaved.changed |= {
@@ -451,10 +484,13 @@ class Experiment:
         yield from (actor.revisions for actor in self.actors.values())
         yield from (streams.revisions for streams in self.streaming.streams.values())
         yield self.ledger_book.revisions
+        yield self.alert_book.revisions
 
     def _revisions_of(self, unit: Unit) -> Revisions:
         if unit.kind == LEDGER:
             return self.ledger_book.revisions
+        if unit.kind == ALERT:
+            return self.alert_book.revisions
         return self._actor(unit.actor).revisions if unit.kind == STEP else self.streaming.of(unit.actor).revisions
 
     def _apply(self, source: Source, batch: Batch, now: float) -> None:
