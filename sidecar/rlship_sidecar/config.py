@@ -26,7 +26,7 @@ from rlship_sidecar.similar import similar
 CONFIG_FILE = "rlship.toml"
 # Keys that direct rows, files, credentials and alerts. They are taken only from a file that no user but this one and
 # root can write.
-WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file", "alert")
+WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file", "alert", "alerts")
 # Keys that concern the sidecar as a whole. Below a watched folder, the file of an experiment does not set them.
 OF_THE_SIDECAR = ("state_dir", "drain_s", "metrics_address", "metrics_port", "metrics_file")
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
@@ -93,6 +93,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     metrics_address: _Address = "127.0.0.1"
     metrics_file: _Path | None = None
     reductions: _Reductions = msgspec.field(default_factory=dict)
+    alerts: _Switch = True
     alert: _Rules = msgspec.field(default_factory=dict)
 
 
@@ -311,7 +312,7 @@ def _env_value(variable: str, key: str, text: str) -> Any:
             raise UsageProblem(
                 f"{variable}: not JSON: {problem}", """write RLSHIP_REDUCTIONS='{"trainer/loss": ["mean", "max"]}'"""
             ) from problem
-    if key == "per_rank":
+    if key in ("per_rank", "alerts"):
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if key in ("samples", "samples_every", "short_window", "metrics_port", "opens_per_s"):
         return int(text) if text.isascii() and text.isdigit() else text

@@ -20,8 +20,8 @@ ALERT_KEYS = "zz_rlship/alert"
 class Unit:
     """The subject of one row.
 
-    `index` is the step of a `kind` "step", "aligned", "ledger" or "alert", the number of the window of a "clock", and the byte
-    offset of the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
+    `index` is the step of a `kind` "step", "aligned", "ledger" or "alert", the number of the window of a "clock", and
+    the byte offset of the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
     """
 
     actor: str

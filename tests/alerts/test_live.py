@@ -207,7 +207,9 @@ def test_other_rules_take_effect_once_the_experiment_grows() -> None:
         sim.write("a.jsonl", file(*steps([1, 20, 20, 1, 1, 5, 5, 5]), world=1))
         sim.tick()
         count = len(sim.rows())
-        sim.alerts = lower = rules(low=above("trainer/x", signals={"it": {"kind": "above", "metric": "trainer/x", "high": 4}}))
+        sim.alerts = lower = rules(
+            low=above("trainer/x", signals={"it": {"kind": "above", "metric": "trainer/x", "high": 4}})
+        )
         sim.restart()
         sim.tick()
         assert len(sim.rows()) == count
@@ -248,7 +250,11 @@ MANY = rules(
     },
     stall={"warning": "it", "clear": 1, "signals": {"it": {"kind": "stalled", "size": 5, "warmup": 4, "window": 8}}},
     lost={"warning": "it", "clear": 1, "signals": {"it": {"kind": "above", "metric": "coverage/missing", "high": 1}}},
-    grown={"warning": "it", "clear": 4, "signals": {"it": {"kind": "growth", "metric": "trainer/x", "size": 8, "window": 8}}},
+    grown={
+        "warning": "it",
+        "clear": 4,
+        "signals": {"it": {"kind": "growth", "metric": "trainer/x", "size": 8, "window": 8}},
+    },
 )
 
 
@@ -258,7 +264,9 @@ def a_job(chance: random.Random) -> dict[str, bytes]:
     world, attempt, first, late = chance.choice((1, 2)), 0, 0, 0.0
     for attempt in range(chance.choice((1, 1, 2, 3))):
         count = chance.randrange(1, 40)
-        back = {chance.randrange(first, first + count): chance.randrange(0, 12) for _ in range(chance.choice((0, 0, 1, 2)))}
+        back = {
+            chance.randrange(first, first + count): chance.randrange(0, 12) for _ in range(chance.choice((0, 0, 1, 2)))
+        }
         for rank in range(world):
             at, records, again = first, [], dict(back)
             clock, left = T0 + late, count + sum(back.values())
@@ -286,7 +294,7 @@ def a_job(chance: random.Random) -> dict[str, bytes]:
         first = max(0, first + count - chance.randrange(0, 20))
         late += 200.0
     if chance.random() < 0.6:
-        made = [log(at, None, T0 + at, y=chance.choice((1.0, 1.0, 20.0))) for at in range(0, first + 10)]
+        made = [log(at, None, T0 + at, y=chance.choice((1.0, 1.0, 20.0))) for at in range(first + 10)]
         files["r.jsonl"] = file(*made, id="r", actor="reward", world=1)
     return files
 

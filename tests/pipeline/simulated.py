@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.alerts.rules import Rule
+from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.experiment import Experiment

@@ -98,9 +98,7 @@ class FrameNames:
         self._add_coverage(row, values, ranks, past=past)
         return Part(lineage_of(row), row.t, values, ranks)
 
-    def _add_coverage(
-        self, row: Row, values: dict[str, float], ranks: dict[str, RankValues], *, past: bool
-    ) -> None:
+    def _add_coverage(self, row: Row, values: dict[str, float], ranks: dict[str, RankValues], *, past: bool) -> None:
         actor, coverage = row.unit.actor, row.coverage
         if MISSING in self._wanted:
             values[MISSING] = float(count_ranks(coverage.missing))

@@ -1,8 +1,8 @@
 """The verdicts of rules on one experiment, evaluated piece by piece as its frames change, over a memory that lasts.
 
 `Evaluation` says the same over frames in memory. Here a lineage has pieces from the one in which it begins; what is
-before that it has from the lineage before it. Only the pieces that are looked at are in memory. The state after the last
-piece of the newest lineage is not kept: it is found again from the piece before it.
+before that it has from the lineage before it. Only the pieces that are looked at are in memory. The state after the
+last piece of the newest lineage is not kept: it is found again from the piece before it.
 """
 
 from __future__ import annotations
@@ -125,9 +125,7 @@ class Verdicts:
         """The rules that look at what differs."""
         names: set[str] = set()
         for before, after in pairs:
-            if lead and (
-                before is None or after is None or (before.t, before.lineage) != (after.t, after.lineage)
-            ):
+            if lead and (before is None or after is None or (before.t, before.lineage) != (after.t, after.lineage)):
                 return list(self.rules)
             for one, other in _both(before, after):
                 names.update(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
@@ -340,7 +338,7 @@ class Verdicts:
         """An episode as it is now: as the newest lineage that has it says. That of a former lineage that was not over
         when another one began is superseded.
         """
-        keys = self._keys.get(id)
+        keys = [key for key in self._keys.get(id, ()) if self.lineages.own(key.lineage)]
         if not keys:
             return None
         key = max(keys)
@@ -372,4 +370,3 @@ def _both(before: Part | None, after: Part | None) -> Iterator[tuple[Mapping[str
 def _lasting(one: Episode) -> Episode:
     """An episode without what changes from frame to frame while it goes on, which is found again after a restart."""
     return one if one.ended is not None else replace(one, last=one.fired, state="")
-

@@ -47,9 +47,7 @@ class Past:
         kept = writer.segments[:count]
         cut = len(kept) < len(writer.segments)
         made = replace(writer, segments=[], closed=writer.closed and not cut, starts={}, job=None, submission=0)
-        made.segments = [
-            Segment(made, one.number, one.begins, one.barrier, one.last, one.since) for one in kept
-        ]
+        made.segments = [Segment(made, one.number, one.begins, one.barrier, one.last, one.since) for one in kept]
         self._segments.update(zip(kept, made.segments))
         self.roster.add(made)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.limits import FILES
@@ -399,6 +400,7 @@ def open_watched(
                 ledger_wait_s=config.ledger_wait_s,
             ),
             access=replace(access or Access(FILES), opens_per_s=config.opens_per_s, poll_s=config.poll_s),
+            alerts=rules_of(config.alert) if config.alerts else (),
         )
     except BaseException:
         if store is not None:

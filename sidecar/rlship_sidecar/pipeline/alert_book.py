@@ -11,12 +11,12 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.frames import FrameNames, StepParts, belongs
 from rlship_sidecar.alerts.rules import Rule, wanted
 from rlship_sidecar.alerts.verdict_rows import alert_row, steps_of
 from rlship_sidecar.alerts.verdicts import PIECE, Piece, Verdicts
+from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.rows import ALERT, ALIGNED, STEP, Arrival, Lineage, Row, Unit, lineage_of
 from rlship_sidecar.store.alerts import AlertTables
 from rlship_sidecar.store.past_rows import PastRowTable
@@ -70,6 +70,15 @@ class AlertBook:
     def going_on(self) -> list[Episode]:
         """The episodes that are not over."""
         return self._verdicts.going_on()
+
+    @property
+    def count(self) -> int:
+        """How many episodes there are, over or not."""
+        return len(self._episodes)
+
+    def rule(self, name: str) -> Rule:
+        """A rule by its name."""
+        return self._verdicts.rules[name]
 
     def episodes(self) -> list[Episode]:
         """All episodes, as the rows have them and, of those that go on, how they go on."""

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
 from rlship_sidecar.align.window import UnitLines
-from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.alert_book import AlertBook

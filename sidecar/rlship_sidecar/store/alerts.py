@@ -1,4 +1,4 @@
-"""What the evaluation of rules keeps in the store: lineages, states between pieces of steps, episodes, what is to do."""
+"""What the evaluation of rules keeps in the store: lineages, states between pieces of steps, episodes, what is left."""
 
 from __future__ import annotations
 
