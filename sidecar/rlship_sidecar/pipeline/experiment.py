@@ -56,7 +56,7 @@ class StepRows:
     recall: Recall
     streaming: ExperimentStreams
     rules: Rules
-    past: PastRows | None = None
+    past: PastRows
     steps: Steps | None = None
     lookbacks: dict[str, Lookback] = field(default_factory=dict)
 
@@ -129,11 +129,10 @@ class StepRows:
     def _note_past(self, row: Row, window: UnitLines, actor: Actor) -> None:
         """Keep what a step was in earlier lineages."""
         streaming, rules, unit = self.streaming, self.rules, row.unit
-        if self.past is not None:
-            self.past.note(
-                *(row, window, actor),
-                lambda lines, roster: reduce_unit(unit, lines, roster, rules, streaming.clocks, streaming.axis),
-            )
+        self.past.note(
+            *(row, window, actor),
+            lambda lines, roster: reduce_unit(unit, lines, roster, rules, streaming.clocks, streaming.axis),
+        )
 
     def _look_back(self, actor: Actor, step: int, window: UnitLines, now: float, *, whole: bool) -> Short:
         """What a step is short of. Later rows that look back as far as this step become dirty if it has changed."""
@@ -301,7 +300,7 @@ class Experiment:
             self._recall,
             self.streaming,
             self.rules,
-            self._past if self._alerts else None,
+            self._past,
             self._streams.steps,
         )
         self.streaming.load(writers, [unit for unit in dirty if unit.kind not in (STEP, *OWN_KINDS)], now)
