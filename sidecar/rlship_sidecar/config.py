@@ -26,7 +26,7 @@ from rlship_sidecar.similar import similar
 CONFIG_FILE = "rlship.toml"
 # Keys that direct rows, files, credentials and alerts. They are taken only from a file that no user but this one and
 # root can write.
-WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file", "alert", "alerts")
+WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file", "alert", "alerts", "notify")
 # Keys that concern the sidecar as a whole. Below a watched folder, the file of an experiment does not set them.
 OF_THE_SIDECAR = ("state_dir", "drain_s", "metrics_address", "metrics_port", "metrics_file")
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
@@ -49,6 +49,7 @@ _Window = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, a numbe
 _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
 _Rules = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [alert.divergence]")]
+_Notifiers = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [notify.oncall]")]
 _Switch = Annotated[bool, Meta(description="true or false")]
 _Samples = Annotated[int, Meta(ge=0, le=100, description="an integer in 0..100")]
 _ShortWindow = Annotated[int, Meta(ge=0, le=1000, description="an integer in 0..1000; 0: not looked for")]
@@ -95,6 +96,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reductions: _Reductions = msgspec.field(default_factory=dict)
     alerts: _Switch = True
     alert: _Rules = msgspec.field(default_factory=dict)
+    notify_max_age_s: _Seconds = 3600.0
+    notify: _Notifiers = msgspec.field(default_factory=dict)
 
 
 def load(
@@ -136,6 +139,8 @@ def load(
             from rlship_sidecar.alerts import rules
 
             settings[key] = rules.merged(settings.get(key, {}), value)
+        elif key == "notify":
+            settings[key] = {**settings.get(key, {}), **_checked(place, key, value)}
         else:
             settings[key] = _checked(place, key, value)
     return Config(**settings, sink=options)
@@ -218,6 +223,8 @@ def _from_file(
             value = str(path.parent.absolute() / Path(value).expanduser())
         if key == "sink" and isinstance(value, dict):
             value = {name: _without(options, apart.get(name, ())) for name, options in value.items()}
+        if key == "notify" and isinstance(value, dict):
+            value = {name: _with_paths(path.parent, options) for name, options in value.items()}
         if key == "reductions" and isinstance(value, dict):
             value = {metric: [names] if isinstance(names, str) else names for metric, names in value.items()}
         if distrust is not None and key in WHERE and key not in of_strangers:
@@ -229,6 +236,18 @@ def _from_file(
 
             rules.check(value, str(path), raw.decode())
         yield str(path), key, value
+
+
+def _with_paths(folder: Path, options: Any) -> Any:
+    """Options of a notifier, with the files that they name relative to the folder of the settings."""
+    if not isinstance(options, dict):
+        return options  # the type check reports it
+    return {
+        option: str(folder.absolute() / Path(value).expanduser())
+        if option.endswith("_file") and isinstance(value, str) and value
+        else value
+        for option, value in options.items()
+    }
 
 
 def _without(options: Any, names: Collection[str]) -> Any:
@@ -282,7 +301,7 @@ def stranger(path: Path, found: os.stat_result) -> int | None:
 
 
 def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
-    variables = {_PREFIX + key.upper(): key for key in _TYPES if key not in ("sink", "alert")}
+    variables = {_PREFIX + key.upper(): key for key in _TYPES if key not in ("sink", "alert", "notify")}
     for variable, text in sorted(env.items()):
         if not variable.startswith(_PREFIX) or not text.strip():
             continue

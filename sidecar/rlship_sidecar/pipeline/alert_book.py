@@ -10,11 +10,12 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Protocol
 
 from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.frames import FrameNames, StepParts, belongs
 from rlship_sidecar.alerts.rules import Rule, wanted
-from rlship_sidecar.alerts.verdict_rows import alert_row, steps_of
+from rlship_sidecar.alerts.verdict_rows import TABLE, alert_row, steps_of
 from rlship_sidecar.alerts.verdicts import PIECE, Piece, Verdicts
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.rows import ALERT, ALIGNED, STEP, Arrival, Lineage, Row, Unit, lineage_of
@@ -28,13 +29,24 @@ ROWS_AT_ONCE = 256  # rows of before that one look takes in
 MAX_PIECES = 8  # pieces of steps in memory between two looks
 
 
+class Teller(Protocol):
+    """Hears of each episode once a row says it, in the transaction of that row."""
+
+    def take(self, episode: Episode, rule: Rule) -> None:
+        """An episode is in a row, as it is now."""
+
+    def withdraw(self, id: str) -> None:
+        """An episode is in no row any more."""
+
+
 class AlertBook:
     """Without `rules` it does nothing, and forgets that it ever did once rows come."""
 
-    def __init__(self, store: Store, rules: tuple[Rule, ...], lead: str) -> None:
+    def __init__(self, store: Store, rules: tuple[Rule, ...], lead: str, teller: Teller | None = None) -> None:
         self.revisions = Revisions(0.0)
         self._store = store
         self._rules = rules
+        self.teller = teller
         self._lead = lead
         self._tables = AlertTables(store)
         self._past = PastRowTable(store)
@@ -310,11 +322,23 @@ class AlertBook:
             return None
         row = alert_row(unit.index, self._axis, 0.0 if before is None else before.t, episodes)
         if before is None:
+            self._tell(episodes, None)
             return replace(row, arrival=Arrival(no, 0, row.keys(), "complete"))
         changed = row.differing(before)
         if row == before and not changed:
             return None
+        self._tell(episodes, before)
         return replace(row, arrival=Arrival(no, before.arrival.revision + 1, changed, "revision"))
+
+    def _tell(self, episodes: list[Episode], before: Row | None) -> None:
+        """Let the teller know what a row says that its revision before did not."""
+        if self.teller is None:
+            return
+        for episode in sorted(episodes, key=lambda one: one.id):
+            self.teller.take(episode, self.rule(episode.rule))
+        for sample in before.samples.get(TABLE, ()) if before is not None else ():
+            if sample.row["id"] not in self._episodes:
+                self.teller.withdraw(sample.row["id"])
 
 
 def _signature(rules: tuple[Rule, ...], lead: str) -> str:

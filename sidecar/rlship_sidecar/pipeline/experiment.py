@@ -18,7 +18,7 @@ from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
 from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.pipeline.alert_book import AlertBook
+from rlship_sidecar.pipeline.alert_book import AlertBook, Teller
 from rlship_sidecar.pipeline.intake import Access, Intake, words
 from rlship_sidecar.pipeline.ledger_book import LedgerBook
 from rlship_sidecar.pipeline.lookback import Lookback, Short
@@ -207,6 +207,7 @@ class Experiment:
         streams: StreamConfig | None = None,
         access: Access | None = None,
         alerts: tuple[Rule, ...] = (),
+        teller: Teller | None = None,
     ) -> None:
         self.directory = directory
         self.store = store
@@ -221,7 +222,8 @@ class Experiment:
         self._hindered: set[str] = set()
         self._unrecovered: list[Writer] = []
         self._streams = streams or StreamConfig()
-        self._alerts = alerts if self._streams.steps is None else ()  # of some steps there is no history
+        # Of some steps there is no history.
+        self._alerting = alerts if self._streams.steps is None else (), self._streams.lead, teller
         self._sweep = Sweep(store, self.rules.signature())
         self._news: list[str] = []
         with store.together():
@@ -274,7 +276,7 @@ class Experiment:
         self._recall = Recall(self.store, intake, self.rules.samples)
         self.run_book = RunBook(self.store, self._streams.lead)
         self.ledger_book = LedgerBook(self.store, self._writer_of, self.rules.ledger_wait_s, self.patience)
-        self.alert_book = AlertBook(self.store, self._alerts, self._streams.lead)
+        self.alert_book = AlertBook(self.store, *self._alerting)
         self._past = PastRows(self.store, self._streams.lead)
         for saved in self._verified():
             source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
