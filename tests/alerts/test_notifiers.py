@@ -44,7 +44,9 @@ NOW = 1_763_600_000.0
 )
 
 
-def episode(first: int = 5, *, ended: int | None = None, place: str = "", state: str = "firing", **more: Any) -> Episode:
+def episode(
+    first: int = 5, *, ended: int | None = None, place: str = "", state: str = "firing", **more: Any
+) -> Episode:
     over = None if ended is None else Moment(ended, NOW + ended)
     began = Moment(first, NOW + first)
     return Episode("high", "warning", state, place, (0, 0, 0), began, began, began, over, (("it", 20.0),), **more)
@@ -78,7 +80,7 @@ def hook(url: str, **more: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_the_beginning_and_the_end_of_an_episode(tmp_path: Path) -> None:
-    """One message when it fires, one when it is over; what changes in between is none."""
+    """One message when it fires, one when it is over; nothing is sent for what changes in between."""
     with receiver() as there, mail(tmp_path, hook(there.url)) as made:
         tell(made, episode(place="trainer/0.3"))
         tell(made, episode(place="trainer/0.3"))
@@ -113,7 +115,7 @@ def test_the_beginning_and_the_end_of_an_episode(tmp_path: Path) -> None:
 
 
 def test_an_episode_that_late_lines_take_back(tmp_path: Path) -> None:
-    """Whoever heard of it hears that it is withdrawn; a notifier that did not hears nothing."""
+    """A notifier that heard of it hears that it is withdrawn; one that did not hears nothing."""
     with receiver() as there, mail(tmp_path, hook(there.url)) as made:
         tell(made, episode())
         there.wait(1)
@@ -223,7 +225,9 @@ def test_a_kill_between_mark_and_send_repeats_one_message_at_most(tmp_path: Path
             "time.sleep(60)\n"
         )
         args = [sys.executable, "-c", code, str(tmp_path / "store.db"), there.url]
-        with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as job:
+        with subprocess.Popen(
+            args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        ) as job:
             assert job.stdin is not None and job.stdout is not None
             assert job.stdout.readline() == b"sent\n"
             there.hold.clear()
@@ -254,7 +258,18 @@ def test_texts_are_bounded_and_escaped() -> None:
     assert {block["text"]["type"] for block in body["blocks"]} == {"plain_text"}
     assert all(len(block["text"]["text"]) <= 3000 for block in body["blocks"])
     for t in (0.0, -1e300, 1e300, NOW):
-        odd = Message(what="over", id="i", experiment="e", rule="r", severity="s", state="x", title="", text="", ended_t=t, fired_t=t)
+        odd = Message(
+            what="over",
+            id="i",
+            experiment="e",
+            rule="r",
+            severity="s",
+            state="x",
+            title="",
+            text="",
+            ended_t=t,
+            fired_t=t,
+        )
         alert = alert_of(odd, NOW)
         assert alert["startsAt"] < alert["endsAt"] <= "2025-11-20T01:00"
 
@@ -413,8 +428,8 @@ def test_a_rule_and_a_notifier_of_a_users_own(tmp_path: Path) -> None:
     (package / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
     (package / "mine-1.dist-info" / "entry_points.txt").write_text("[rlship.notifiers]\nfile = mine:FileNotifier\n")
     (package / "mine.py").write_text(
-        "from rlship_sidecar.notifiers.contract import Notifier\n"
-        "class FileNotifier(Notifier):\n"
+        "from rlship_sidecar.notifiers.contract import AlertNotifier\n"
+        "class FileNotifier(AlertNotifier):\n"
         "    def __init__(self, options):\n"
         "        self.path = options['path']\n"
         "    def send(self, message):\n"
@@ -433,7 +448,7 @@ def test_a_rule_and_a_notifier_of_a_users_own(tmp_path: Path) -> None:
     )
     (made / "rlship" / "a.jsonl").write_bytes(file(*steps([1, 20, 1], time.time()), CLOSE, world=1, t=time.time()))
     env = os.environ | {"PYTHONPATH": str(package)}
-    done = subprocess.run([sys.executable, "-m", "rlship_sidecar", "watch", "--once", made], env=env, capture_output=True)
+    done = subprocess.run([sys.executable, "-m", "rlship", "watch", "--once", made], env=env, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "told").read_text().splitlines() == [
         "firing run: mine warning, from step 1",
@@ -455,7 +470,9 @@ def test_a_first_look_at_old_experiments_notifies_no_one(tmp_path: Path) -> None
         assert [len(one["alerts"]) for one in told] == [1] * 10
         assert there.taken == []
         (tmp_path / "run3" / "rlship" / "b.jsonl").write_bytes(
-            file(*steps([1] * 10, time.time(), 4), *steps([20], time.time(), 14), CLOSE, id="b", attempt=1, t=time.time())
+            file(
+                *steps([1] * 10, time.time(), 4), *steps([20], time.time(), 14), CLOSE, id="b", attempt=1, t=time.time()
+            )
         )
         assert call("watch", "--once", tmp_path).exit_code == 0
         assert [one["fired_step"] for one in there.bodies()] == [14]

@@ -15,6 +15,7 @@ from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pipeline.alert_book import Alerting
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.custom import Customs
@@ -78,8 +79,8 @@ class Simulation:
             ),
             streams=self.streams,
             access=self.access,
-            alerts=self.alerts,
         )
+        self.experiment.judge(Alerting(self.alerts), self.now)
 
     def stop(self) -> None:
         self.experiment.close()

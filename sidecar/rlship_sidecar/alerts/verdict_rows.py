@@ -18,7 +18,7 @@ def steps_of(episode: Episode) -> set[int]:
 
 
 def alert_row(step: int, axis: str, t: float, episodes: Sequence[Episode]) -> Row:
-    """The row of a step, of the episodes that fire or end there; `t` counts where there are none.
+    """The row of a step, of the episodes that fire or end there; `t` counts if there is no episode.
 
     A rule's value is 1 where it fires, 2 where that is critical, and 0 where the episode is over. The episode itself
     is in the row of the step where it fired. While it goes on, the row leaves out what changes with every frame.

@@ -27,6 +27,7 @@ from rlship_sidecar.ownership.inherit import lost_its_store
 from rlship_sidecar.ownership.lease import Lease, acquire
 from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.ownership.state_owner import location, ownership_error
+from rlship_sidecar.pipeline.alert_book import Alerting
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.rules import Rules
@@ -423,9 +424,9 @@ def open_watched(
                 ledger_wait_s=config.ledger_wait_s,
             ),
             access=replace(access or Access(FILES), opens_per_s=config.opens_per_s, poll_s=config.poll_s),
-            alerts=rules_of(config.alert) if config.alerts else (),
-            teller=mail,
         )
+        if config.alerts:
+            experiment.judge(Alerting(rules_of(config.alert), mail), time.monotonic())
     except BaseException:
         if store is not None:
             store.close()

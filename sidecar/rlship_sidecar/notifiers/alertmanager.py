@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from rlship_sidecar.notifiers.contract import FIRING, OVER, Message, Notifier, WrongOption
+from rlship_sidecar.notifiers.contract import FIRING, OVER, AlertNotifier, Message, WrongNotifierOption
 from rlship_sidecar.notifiers.options import check_names, check_secret, check_url, secret
 from rlship_sidecar.notifiers.post import post
 
@@ -15,7 +15,7 @@ REPEAT_S = 120.0
 LASTS_S = 3 * REPEAT_S  # for so long an alert fires of which nothing more is heard
 
 
-class Alertmanager(Notifier):
+class Alertmanager(AlertNotifier):
     """Posts alerts to `url`, such as http://127.0.0.1:9093. `token_env` or `token_file`: a bearer token.
 
     An episode is one alert by its labels, so what is sent twice is one alert. One that goes on is sent again every two
@@ -27,7 +27,9 @@ class Alertmanager(Notifier):
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_names(options, ("url", "token_env", "token_file"))
         if "url" not in options:
-            raise WrongOption("url", "is not given", "the address of Alertmanager, such as http://127.0.0.1:9093")
+            raise WrongNotifierOption(
+                "url", "is not given", "the address of Alertmanager, such as http://127.0.0.1:9093"
+            )
         check_secret("token", options, needed=False)
         self._url = check_url(options["url"]).rstrip("/") + "/api/v2/alerts"
         self._options = dict(options)

@@ -52,7 +52,7 @@ class Refused(Exception):
     """The message will never be taken: it is not sent again."""
 
 
-class WrongOption(Exception):
+class WrongNotifierOption(Exception):
     """An option that cannot be used: `option`, what is wrong with it, and what is allowed."""
 
     def __init__(self, option: str, problem: str, allowed: str) -> None:
@@ -60,14 +60,17 @@ class WrongOption(Exception):
         self.option, self.problem, self.allowed = option, problem, allowed
 
 
-class Notifier(ABC):
+class AlertNotifier(ABC):
     """One receiver. `send` is called from a thread of its own, one message at a time."""
 
     repeat_s: float | None = None
     """How often the receiver wants to hear of an episode that goes on; None: once."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:  # noqa: B027 - a default
-        """`options` are the settings in `[notify.NAME]`, without `kind`, `severity` and `rules`. Raises WrongOption."""
+        """`options` are the settings in `[notify.NAME]`, without `kind`, `severity` and `rules`.
+
+        Raises WrongNotifierOption.
+        """
 
     @abstractmethod
     def send(self, message: Message) -> None:

@@ -7,36 +7,38 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlship_sidecar.notifiers.contract import NotSent, WrongOption
+from rlship_sidecar.notifiers.contract import NotSent, WrongNotifierOption
 from rlship_sidecar.plainfiles import read_plain
 
 MAX_SECRET = 4096
 
 
 def check_names(options: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Raise WrongOption for an option that is not known, or no text."""
+    """Raise WrongNotifierOption for an option that is not known, or no text."""
     for name, value in options.items():
         if name not in allowed:
-            raise WrongOption(name, "is not known", ", ".join(allowed))
+            raise WrongNotifierOption(name, "is not known", ", ".join(allowed))
         if not isinstance(value, str) or not value:
-            raise WrongOption(name, f"is {value!r}", "a text")
+            raise WrongNotifierOption(name, f"is {value!r}", "a text")
 
 
 def check_url(url: str) -> str:
-    """Raise WrongOption unless it is an address of HTTP."""
+    """Raise WrongNotifierOption unless it is an address of HTTP."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise WrongOption("url", f"is {url!r}", "an address that begins with http:// or https://, without a user")
+        raise WrongNotifierOption(
+            "url", f"is {url!r}", "an address that begins with http:// or https://, without a user"
+        )
     return url
 
 
 def check_secret(name: str, options: Mapping[str, Any], *, needed: bool) -> None:
-    """Raise WrongOption unless the secret has one source: `<name>_env` or `<name>_file`."""
+    """Raise WrongNotifierOption unless the secret has one source: `<name>_env` or `<name>_file`."""
     given = [option for option in (f"{name}_env", f"{name}_file") if option in options]
     if len(given) > 1:
-        raise WrongOption(given[1], f"is given beside {given[0]}", "one of the two")
+        raise WrongNotifierOption(given[1], f"is given beside {given[0]}", "one of the two")
     if needed and not given:
-        raise WrongOption(f"{name}_env", "is not given", f"{name}_env or {name}_file: it is a secret")
+        raise WrongNotifierOption(f"{name}_env", "is not given", f"{name}_env or {name}_file: it is a secret")
 
 
 def secret(name: str, options: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -21,7 +21,7 @@ _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Message).
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NotifierChoice:
     """What a notifier wants: episodes of `rules` (all without any), only critical ones or also warnings."""
 
     notifier: str
@@ -40,7 +40,7 @@ class Outbox:
         self,
         table: OutboxTable,
         experiment: str,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[NotifierChoice],
         max_age_s: float,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -49,26 +49,25 @@ class Outbox:
         self._wanted = wanted
         self._max_age_s = max_age_s
         self._wall = wall
-        self.added = False  # whether messages came that nobody was told of
+        self.added = False  # whether messages came that no thread was woken for
 
     def take(self, episode: Episode, rule: Rule) -> None:
         """An episode is in a row, as it is now."""
         now = self._wall()
-        message: Message | None = None
         for one in self._wanted:
             if not one.wants(episode):
                 continue
             states = self._table.states(one.notifier, episode.id)
             if OVER in states or (FIRING in states and episode.ended is None):
                 continue
-            message = message or message_of(self._experiment, episode, rule)
-            # Whoever looks at old experiments for the first time needs no message about them.
+            # A first look at an old experiment needs no message about it.
             if FIRING not in states and now - episode.fired.t > self._max_age_s:
                 continue
-            if FIRING not in states and not self._begin(one.notifier, message, now):
+            began = replace(episode, state=FIRING, ended=None)
+            if FIRING not in states and not self._begin(one.notifier, message_of(self._experiment, began, rule), now):
                 continue
             if episode.ended is not None:
-                self._add(one.notifier, message, now)
+                self._add(one.notifier, message_of(self._experiment, episode, rule), now)
 
     def withdraw(self, id: str) -> None:
         """An episode is in no row any more."""
@@ -89,7 +88,7 @@ class Outbox:
             if not self._table.made_since(notifier, message.rule, SUMMARY, now - HOUR_S):
                 self._add(notifier, summary_of(message, MOST_AN_HOUR), now)
             return False
-        return self._add(notifier, msgspec.structs.replace(message, what=FIRING, state=FIRING), now)
+        return self._add(notifier, message, now)
 
     def _add(self, notifier: str, message: Message, now: float) -> bool:
         self.added = True

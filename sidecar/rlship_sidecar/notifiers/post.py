@@ -17,7 +17,7 @@ MAX_WAIT_S = 600.0
 _LATER = (408, 425, 429)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class _StayHandler(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args: Any) -> None:
         """Follow nowhere: what is sent is meant for the address in the settings."""
 
@@ -27,7 +27,7 @@ def post(url: str, body: Any, headers: Mapping[str, str] | None = None) -> None:
     data = json.dumps(body, ensure_ascii=True, allow_nan=False).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})})
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWERS_WITHIN_S) as answer:
+        with urllib.request.build_opener(_StayHandler).open(request, timeout=ANSWERS_WITHIN_S) as answer:
             answer.read(MAX_ANSWER)
     except urllib.error.HTTPError as problem:
         with problem:

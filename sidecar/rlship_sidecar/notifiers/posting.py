@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from rlship_sidecar.notifiers.contract import Notifier, NotSent, Refused
+from rlship_sidecar.notifiers.contract import AlertNotifier, NotSent, Refused
 from rlship_sidecar.notifiers.outbox import read
-from rlship_sidecar.store.outbox import OutboxTable, Waiting
+from rlship_sidecar.store.outbox import OutboxTable, WaitingMessage
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
-GIVE_UP_S = 6 * 3600.0  # a message that is so old helps nobody
+GIVE_UP_S = 6 * 3600.0  # so old a message is not worth sending
 SLOW_S = 30.0
 MAX_ERROR = 300
 
@@ -29,7 +29,7 @@ class Posting:
     def __init__(
         self,
         name: str,
-        make: Callable[[], Notifier],
+        make: Callable[[], AlertNotifier],
         table: OutboxTable,
         *,
         may_send: Callable[[], bool] = lambda: True,
@@ -49,7 +49,7 @@ class Posting:
         self._sending_since = math.inf
         self._not_before = 0.0
         self._wait_s = FIRST_WAIT_S
-        self._notifier: Notifier | None = None
+        self._notifier: AlertNotifier | None = None
         self._repeated_at = -math.inf
 
     @property
@@ -122,7 +122,7 @@ class Posting:
                 self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
         return None
 
-    def _send(self, waiting: Waiting) -> bool:
+    def _send(self, waiting: WaitingMessage) -> bool:
         """Send a message; returns whether it is done with."""
         now = self._wall()
         if now - waiting.made > GIVE_UP_S:
@@ -149,7 +149,7 @@ class Posting:
         self._table.mark_sent(waiting.number, self._wall())
         return True
 
-    def _receiver(self) -> Notifier:
+    def _receiver(self) -> AlertNotifier:
         if self._notifier is None:
             self._notifier = self._make()
         return self._notifier

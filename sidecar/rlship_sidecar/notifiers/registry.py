@@ -8,28 +8,28 @@ from typing import Any
 
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.notifiers.alertmanager import Alertmanager
-from rlship_sidecar.notifiers.contract import Notifier, WrongOption
-from rlship_sidecar.notifiers.outbox import Wanted
+from rlship_sidecar.notifiers.contract import AlertNotifier, WrongNotifierOption
+from rlship_sidecar.notifiers.outbox import NotifierChoice
 from rlship_sidecar.notifiers.slack import Slack
 from rlship_sidecar.notifiers.webhook import Webhook
 from rlship_sidecar.similar import similar
 
 GROUP = "rlship.notifiers"
-OWN: dict[str, type[Notifier]] = {"alertmanager": Alertmanager, "webhook": Webhook, "slack": Slack}
+OWN: dict[str, type[AlertNotifier]] = {"alertmanager": Alertmanager, "webhook": Webhook, "slack": Slack}
 _OURS = ("kind", "severity", "rules")
 
 Tables = Mapping[str, Mapping[str, Any]]
 
 
-def wanted_of(tables: Tables) -> list[Wanted]:
+def wanted_of(tables: Tables) -> list[NotifierChoice]:
     """What each notifier in `[notify.*]` wants to hear of."""
     return [
-        Wanted(name, table.get("severity") == "critical", tuple(table.get("rules", ())))
+        NotifierChoice(name, table.get("severity") == "critical", tuple(table.get("rules", ())))
         for name, table in tables.items()
     ]
 
 
-def make(name: str, table: Mapping[str, Any]) -> Notifier:
+def make(name: str, table: Mapping[str, Any]) -> AlertNotifier:
     """The notifier of `[notify.NAME]`. Raises UsageProblem."""
     return _class_of(name, table)({key: value for key, value in table.items() if key not in _OURS})
 
@@ -51,13 +51,13 @@ def check(place: str, tables: Tables, rules: Mapping[str, Any]) -> None:
                 )
         try:
             make(name, table)
-        except WrongOption as wrong:
+        except WrongNotifierOption as wrong:
             raise UsageProblem(f"{at}: option {wrong.option} {wrong.problem}", f"allowed: {wrong.allowed}") from wrong
         except UsageProblem as problem:
             raise UsageProblem(f"{at}: {problem.message}", problem.hint) from problem
 
 
-def _class_of(name: str, table: Mapping[str, Any]) -> type[Notifier]:
+def _class_of(name: str, table: Mapping[str, Any]) -> type[AlertNotifier]:
     kind = table.get("kind", name)
     if kind in OWN:
         return OWN[kind]
@@ -68,8 +68,9 @@ def _class_of(name: str, table: Mapping[str, Any]) -> type[Notifier]:
         hint = f'did you mean "{near[0]}"? ' if near else ""
         raise UsageProblem(f"there is no kind of notifier {kind!r}", f"{hint}installed are: {', '.join(kinds)}")
     loaded = found[kind].load()
-    if not (isinstance(loaded, type) and issubclass(loaded, Notifier)):
+    if not (isinstance(loaded, type) and issubclass(loaded, AlertNotifier)):
         raise UsageProblem(
-            f"the notifier {kind!r} is {loaded!r}", f"derive a class from {Notifier.__module__}.{Notifier.__qualname__}"
+            f"the notifier {kind!r} is {loaded!r}",
+            f"derive a class from {AlertNotifier.__module__}.{AlertNotifier.__qualname__}",
         )
     return loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlship_sidecar.notifiers.contract import Message, Notifier
+from rlship_sidecar.notifiers.contract import AlertNotifier, Message
 from rlship_sidecar.notifiers.options import check_names, check_secret
 from rlship_sidecar.notifiers.post import post
 from rlship_sidecar.notifiers.webhook import address
@@ -13,8 +13,8 @@ from rlship_sidecar.notifiers.webhook import address
 MAX_BLOCK = 3000  # characters that Slack takes in a section
 
 
-class Slack(Notifier):
-    """Posts to the incoming webhook whose address is in `url_env` or `url_file`: whoever has it can post."""
+class Slack(AlertNotifier):
+    """Posts to the incoming webhook whose address is in `url_env` or `url_file`. It is a secret."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_names(options, ("url_env", "url_file"))

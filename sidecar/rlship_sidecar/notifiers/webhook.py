@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from rlship_sidecar.notifiers.contract import Message, Notifier, NotSent, WrongOption
+from rlship_sidecar.notifiers.contract import AlertNotifier, Message, NotSent, WrongNotifierOption
 from rlship_sidecar.notifiers.options import check_names, check_secret, check_url, secret
 from rlship_sidecar.notifiers.post import post
 
 
-class Webhook(Notifier):
+class Webhook(AlertNotifier):
     """Posts each message as a JSON object to `url`, or to the address in `url_env` or `url_file` if it is a secret.
 
     `token_env` or `token_file`: a bearer token. The header `Idempotency-Key` is the same in every try of a message.
@@ -24,7 +24,7 @@ class Webhook(Notifier):
             check_url(options["url"])
         check_secret("url", options, needed="url" not in options)
         if "url" in options and options.keys() & {"url_env", "url_file"}:
-            raise WrongOption("url", "is given beside url_env or url_file", "one of them")
+            raise WrongNotifierOption("url", "is given beside url_env or url_file", "one of them")
         check_secret("token", options, needed=False)
         self._options = dict(options)
 
@@ -42,5 +42,5 @@ def address(options: Mapping[str, Any]) -> str:
         return str(options["url"])
     try:
         return check_url(secret("url", options))
-    except WrongOption as wrong:
+    except WrongNotifierOption as wrong:
         raise NotSent(f"what url_env or url_file names is no address of HTTP: allowed is {wrong.allowed}") from None

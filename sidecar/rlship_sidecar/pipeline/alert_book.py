@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rlship_sidecar.alerts.episodes import Episode
@@ -18,6 +18,7 @@ from rlship_sidecar.alerts.rules import Rule, wanted
 from rlship_sidecar.alerts.verdict_rows import TABLE, alert_row, steps_of
 from rlship_sidecar.alerts.verdicts import PIECE, Piece, Verdicts
 from rlship_sidecar.align.revisions import Revisions
+from rlship_sidecar.pipeline.past_rows import PastRows
 from rlship_sidecar.rows import ALERT, ALIGNED, STEP, Arrival, Lineage, Row, Unit, lineage_of
 from rlship_sidecar.store.alerts import AlertTables
 from rlship_sidecar.store.past_rows import PastRowTable
@@ -39,19 +40,27 @@ class Teller(Protocol):
         """An episode is in no row any more."""
 
 
-class AlertBook:
-    """Without `rules` it does nothing, and forgets that it ever did once rows come."""
+@dataclass(frozen=True, slots=True)
+class Alerting:
+    """The rules in force, and who hears of episodes. Without rules nothing is evaluated."""
 
-    def __init__(self, store: Store, rules: tuple[Rule, ...], lead: str, teller: Teller | None = None) -> None:
+    rules: tuple[Rule, ...] = ()
+    teller: Teller | None = None
+
+
+class AlertBook:
+    """Without rules it keeps only what steps were before they were done again (`past`)."""
+
+    def __init__(self, store: Store, alerting: Alerting, lead: str, past: PastRows | None = None) -> None:
         self.revisions = Revisions(0.0)
         self._store = store
-        self._rules = rules
-        self.teller = teller
+        self.past = past or PastRows(store, lead)
+        self._alerting = alerting
         self._lead = lead
         self._tables = AlertTables(store)
         self._past = PastRowTable(store)
-        self._names = FrameNames(wanted(rules))
-        self._signature = _signature(rules, lead)
+        self._names = FrameNames(wanted(alerting.rules))
+        self._signature = _signature(alerting.rules, lead)
         self._current = False  # whether the store's verdicts are those of these rules
         self._next = 0  # the number of the next row to take in
         self._axis = ""
@@ -63,6 +72,25 @@ class AlertBook:
         self._done: list[Unit] = []
         self._caught_up = True
         self._verdicts = self._none()
+
+    def anew(self) -> AlertBook:
+        """The same over the same store, before it has looked into it."""
+        return AlertBook(self._store, self._alerting, self._lead)
+
+    def judging(self, alerting: Alerting, now: float) -> AlertBook:
+        """The same with rules, before any look."""
+        made = AlertBook(self._store, alerting, self._lead, self.past)
+        made.load(self.revisions.dirty, now)
+        return made
+
+    @property
+    def _rules(self) -> tuple[Rule, ...]:
+        return self._alerting.rules
+
+    @property
+    def teller(self) -> Teller | None:
+        """Who hears of episodes."""
+        return self._alerting.teller
 
     def _none(self) -> Verdicts:
         return Verdicts(self._rules, self._tables, self._piece)
@@ -140,10 +168,8 @@ class AlertBook:
 
     # One look ------------------------------------------------------------------------------------------------------
 
-    def rows(self, fresh: list[Row], touched: Collection[int], now: float) -> list[Row]:
-        """The rows of verdicts, numbered on behind `fresh`, which this look commits. `touched`: steps of which past
-        rows changed.
-        """
+    def rows(self, fresh: list[Row], now: float) -> list[Row]:
+        """The rows of verdicts, numbered on behind `fresh`, which this look commits."""
         if not self._rules or not (self._current or fresh):
             # A finished experiment keeps the verdicts that it has. Once it grows, they are those of one set of rules.
             self._done += list(self.revisions.dirty)
@@ -153,7 +179,7 @@ class AlertBook:
             return []
         if not self._current:
             self._begin_again(now)
-        self._take(fresh, touched)
+        self._take(fresh, self.past.touched)
         self._verdicts.settle(AT_ONCE)
         left = self._verdicts.left()
         if left != self._left:

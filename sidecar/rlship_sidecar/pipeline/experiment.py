@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.revisions import Revisions
@@ -18,7 +17,7 @@ from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
 from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.pipeline.alert_book import AlertBook, Teller
+from rlship_sidecar.pipeline.alert_book import AlertBook, Alerting
 from rlship_sidecar.pipeline.intake import Access, Intake, words
 from rlship_sidecar.pipeline.ledger_book import LedgerBook
 from rlship_sidecar.pipeline.lookback import Lookback, Short
@@ -206,8 +205,6 @@ class Experiment:
         rules: Rules | None = None,
         streams: StreamConfig | None = None,
         access: Access | None = None,
-        alerts: tuple[Rule, ...] = (),
-        teller: Teller | None = None,
     ) -> None:
         self.directory = directory
         self.store = store
@@ -222,13 +219,19 @@ class Experiment:
         self._hindered: set[str] = set()
         self._unrecovered: list[Writer] = []
         self._streams = streams or StreamConfig()
-        # Of some steps there is no history.
-        self._alerting = alerts if self._streams.steps is None else (), self._streams.lead, teller
+        self.alert_book = AlertBook(store, Alerting(), self._streams.lead)
         self._sweep = Sweep(store, self.rules.signature())
-        self._news: list[str] = []
         with store.together():
             self._reported = {REPORTED + text: 0.0 for text in store.reported()}  # and when it was read last
             self._load(now)
+
+    def judge(self, alerting: Alerting, now: float) -> None:
+        """Have rules of alerts evaluated from the next look on; not where only some steps become rows, as these have no
+        history.
+        """
+        if self._streams.steps is None:
+            with self.store.together():
+                self.alert_book = self.alert_book.judging(alerting, now)
 
     def close(self) -> None:
         """Release the files; what was not committed is read again next time."""
@@ -276,8 +279,7 @@ class Experiment:
         self._recall = Recall(self.store, intake, self.rules.samples)
         self.run_book = RunBook(self.store, self._streams.lead)
         self.ledger_book = LedgerBook(self.store, self._writer_of, self.rules.ledger_wait_s, self.patience)
-        self.alert_book = AlertBook(self.store, *self._alerting)
-        self._past = PastRows(self.store, self._streams.lead)
+        self.alert_book = self.alert_book.anew()
         for saved in self._verified():
             source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
             intake.add(source, now)
@@ -302,7 +304,7 @@ class Experiment:
             self._recall,
             self.streaming,
             self.rules,
-            self._past,
+            self.alert_book.past,
             self._streams.steps,
         )
         self.streaming.load(writers, [unit for unit in dirty if unit.kind not in (STEP, *OWN_KINDS)], now)
@@ -405,7 +407,7 @@ class Experiment:
         more = more or (end and intake.holding)
         swept = not more and self._sweep_on(now)
         open_before = self._open_units()
-        self._past.begin()
+        self.alert_book.past.begin()
         settled = self._step_rows.close(self._hindered, now, timers=timers, end=end and not more)
         first_no = self.store.row_count() + len(settled)
         revisions, self._unsaved.revised = self._step_rows.revise(now, first_no=first_no, end=end and not more)
@@ -413,7 +415,7 @@ class Experiment:
         streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
         rows += self._ledger_rows(now, self.store.row_count() + len(rows), end=end and not more)
-        rows += self.alert_book.rows(rows, self._past.touched, now)
+        rows += self.alert_book.rows(rows, now)
         self._unsaved.revised += self.alert_book.take_done()
         writers = (source.writer for source in self.sources.values())
         # With its first row a run is made, of what was said until then.
@@ -436,7 +438,7 @@ class Experiment:
 
     def news(self) -> list[str]:
         """What a person should hear of this experiment: each line is worth saying once."""
-        return [*self._news, *self.intake.news()]
+        return [*self._sweep.news, *self.intake.news()]
 
     def awaited(self) -> list[Writer]:
         """The writers of the job that have not closed, without past lives of their ranks and without children."""
@@ -468,7 +470,7 @@ class Experiment:
         # A finished experiment keeps its rows and their number: a new release would otherwise rewrite every chart of
         # the past. Once it grows, its rows have to be of one function again.
         if self._sweep.pending and not self.finished():
-            self._news.append(self._sweep.begin())
+            self._sweep.begin()
             self.streaming.remake_timeline()  # an older row function kept other times; the sweep marks every row
         piece = self._sweep.next_piece(self._dirty_units())
         for unit, partial in piece:

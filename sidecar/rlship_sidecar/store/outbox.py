@@ -14,7 +14,7 @@ from rlship_sidecar.store.store import Store
 MAX_WAITING = 1000  # messages of a notifier that wait: further ones are left out
 
 
-class Waiting(NamedTuple):
+class WaitingMessage(NamedTuple):
     """A message that was not sent. `made` is when it came into the table, in Unix seconds of the sidecar."""
 
     number: int
@@ -63,21 +63,21 @@ class OutboxTable:
         if found[0][0] >= MAX_WAITING:
             return False
         self.store.change(
-            "insert into outbox (notifier, rule, episode, state, made, tries, body) values (?, ?, ?, ?, ?, 0, ?)",
-            (notifier, rule, episode, state, made, body),
+            "insert into outbox select ?, ?, ?, coalesce(max(number), 0) + 1, ?, ?, 0, null, ? from outbox",
+            (notifier, episode, state, rule, made, body),
         )
         return True
 
     # By a notifier's thread ----------------------------------------------------------------------------------------
 
-    def waiting(self, notifier: str) -> Waiting | None:
+    def waiting(self, notifier: str) -> WaitingMessage | None:
         """The first message that was not sent."""
         found = self.store.at_once(
             "select number, episode, state, made, tries, body from outbox "
             "where notifier = ? and sent is null order by number limit 1",
             (notifier,),
         )
-        return Waiting(*found[0]) if found else None
+        return WaitingMessage(*found[0]) if found else None
 
     def mark_try(self, number: int) -> None:
         """A message is about to be sent."""

@@ -79,9 +79,10 @@ create table alert_episodes (submission integer not null, attempt integer not nu
 create table alert_dirty (submission integer not null, attempt integer not null, rollbacks integer not null,
                           piece integer not null,
                           primary key (submission, attempt, rollbacks, piece)) without rowid;
-create table outbox (number integer primary key, notifier text not null, rule text not null, episode text not null,
-                     state text not null, made real not null, tries integer not null, sent real, body blob not null,
-                     unique (notifier, episode, state));
+create table outbox (notifier text not null, episode text not null, state text not null, number integer not null,
+                     rule text not null, made real not null, tries integer not null, sent real, body blob not null,
+                     primary key (notifier, episode, state)) without rowid;
+create index outbox_numbers on outbox (number);
 create index outbox_waiting on outbox (notifier, number) where sent is null;
 create table cursors (sink text primary key, next integer not null) without rowid;
 """
