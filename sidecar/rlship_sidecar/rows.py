@@ -238,12 +238,10 @@ class Row:
 
     def table_key(self, table: str) -> str:
         """The key of a table of samples: `<actor>/samples/<table>`, for streams under `<actor>/aligned/` and
-        `clock/<actor>/`.
+        `clock/<actor>/`, for episodes under `zz_rlship/alert/`.
         """
         kind, actor = self.unit.kind, self.unit.actor
-        if kind == ALERT:
-            return f"{ALERT_KEYS}/{table}"
-        family = f"{actor}/aligned" if kind == ALIGNED else f"clock/{actor}" if kind == CLOCK else actor
+        family = f"{actor}/aligned" if kind == ALIGNED else f"clock/{actor}" if kind == CLOCK else actor or ALERT_KEYS
         return f"{family}/samples/{table}"
 
     def _shipped(self, values: dict[str, _Value]) -> dict[str, _Value]:
