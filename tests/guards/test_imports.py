@@ -51,7 +51,7 @@ ORDER = (
         "config",
         "pipeline",
     ),
-    *("report", "sinks", "observe", "ownership", "daemon", "replay"),
+    *("report", "sinks", "notifiers", "observe", "ownership", "daemon", "replay"),
     *("export", "diff", "tabular", "checking", "demo", "launch", "doctor", "cli"),
 )
 # What a worker's package, or the formats, may import inside a function, once it is asked for what needs it, and where.

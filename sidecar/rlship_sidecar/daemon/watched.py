@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.limits import FILES
@@ -20,11 +21,13 @@ from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, UNSEEN, FilesSeen,
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.notifiers.mail import Mail
 from rlship_sidecar.observe.own import SelfMetrics
 from rlship_sidecar.ownership.inherit import lost_its_store
 from rlship_sidecar.ownership.lease import Lease, acquire
 from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.ownership.state_owner import location, ownership_error
+from rlship_sidecar.pipeline.alert_book import Alerting
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.rules import Rules
@@ -49,6 +52,7 @@ BUSY_POLL_SHARE = 0.02  # the same where there are no events
 FASTEST_POLL_S = 0.02
 IDLE_SINK_S = 600.0
 IDLE_READER_S = 5.0
+STOPS_WITHIN_S = 10.0  # a notifier's thread that waits for its receiver
 _DRAIN_SLICE_S = 1.0
 
 
@@ -105,6 +109,12 @@ class Watched:
     lines_and_rows: tuple[int, int] = (0, 0)
     charts: Charts = field(default_factory=Charts)
 
+    @property
+    def mail(self) -> Mail | None:
+        """What notifiers are to send; None without notifiers."""
+        teller = self.experiment.alert_book.teller
+        return teller if isinstance(teller, Mail) else None
+
     def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
         """Run one tick if it is due or files changed. `changed` names the files by folder. Returns True to be called
         again at once.
@@ -153,6 +163,8 @@ class Watched:
     @property
     def _may_rest(self) -> bool:
         if (self.own is not None and self.own.is_open) or not self.experiment.is_settled:
+            return False
+        if self.mail is not None and not self.mail.at_rest:
             return False
         if all(shipper.at_rest for shipper in self.shippers):
             return True
@@ -255,6 +267,8 @@ class Watched:
                 self.charts.look(self.experiment)
             for shipper in self.shippers:
                 shipper.wake()
+            if self.mail is not None:
+                self.mail.wake()
 
     def _check_readers(self) -> None:
         """Raise the damage that a shipper's thread found in the store."""
@@ -280,6 +294,7 @@ class Watched:
         sinks = [shipper.status() for shipper in self.shippers]
         with self.store.together():
             status = survey(self.experiment, sinks, now=now, wall=wall, trends=self.trends)
+        status.notes += [] if self.mail is None else self.mail.problems()
         if self.own is not None:
             self.own.log(status, self.tally(), now)
         try:
@@ -320,6 +335,11 @@ class Watched:
                     break
                 if time.monotonic() >= deadline:
                     return False
+        while self.mail is not None and not self.mail.drain(min(_DRAIN_SLICE_S, deadline - time.monotonic())):
+            beat()
+            self.lease.check()
+            if time.monotonic() >= deadline:
+                break  # rows are delivered; the next sidecar sends what is left
         return True
 
     def close(self) -> None:
@@ -328,6 +348,8 @@ class Watched:
         for shipper in self.shippers:
             shipper.begin_stop()
         stopped = [shipper.stop() for shipper in self.shippers]
+        if self.mail is not None:
+            stopped.append(self.mail.stop(STOPS_WITHIN_S))
         self.experiment.close()
         self.store.close()
         if all(stopped):
@@ -384,6 +406,9 @@ def open_watched(
     try:
         store = CountingStore(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
         _claim(store, path, state_dir)
+        mail = None
+        if config.notify and config.alerts and replay is None:
+            mail = Mail(store, path.resolve().name, config.notify, config.notify_max_age_s, may_send=lease.held)
         experiment = Experiment(
             path,
             store,
@@ -400,6 +425,8 @@ def open_watched(
             ),
             access=replace(access or Access(FILES), opens_per_s=config.opens_per_s, poll_s=config.poll_s),
         )
+        if config.alerts:
+            experiment.judge(Alerting(rules_of(config.alert), mail), time.monotonic())
     except BaseException:
         if store is not None:
             store.close()
@@ -428,6 +455,8 @@ def open_watched(
         shipper.start()
     own = SelfMetrics(path, config.own_rows_s, lease.generation) if config.own_rows_s and replay is None else None
     trends = _trends(store, config) if replay is None else Trends()
+    if mail is not None:
+        mail.wake()
     return Watched(lease, store, experiment, shippers, config.poll_s, own, trends, news, charts=charts)
 
 

@@ -174,6 +174,12 @@ class Store:
         """The rows of a query."""
         return self._reader().execute(sql, values).fetchall()
 
+    def at_once(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query, or a change of one row that is durable on return. Any thread but the one that commits
+        may call this.
+        """
+        return self._all(sql, values)
+
     def change(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Change a table, in the transaction that the next `commit` ends."""
         if not self._connection.in_transaction:

@@ -123,6 +123,17 @@ class Snapshot:
                 last = tuple(unit)
                 yield row
 
+    def past_rows(self, actor: str) -> dict[int, list[Row]] | None:
+        """What steps of an actor were before they were done again, by step. None: an earlier release made the store,
+        and the former revisions of rows say so.
+        """
+        if not self._ask("select 1 from sqlite_master where name = 'past_rows'"):
+            return None
+        found: dict[int, list[Row]] = {}
+        for step, body in self._ask("select step, body from past_rows where actor = ?", (actor,)):
+            found.setdefault(step, []).append(self._row(step, body))
+        return found
+
     def _row(self, no: int, body: bytes | str) -> Row:
         try:
             return Row.from_json(body)
