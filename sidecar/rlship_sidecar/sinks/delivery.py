@@ -475,7 +475,7 @@ class Delivery:
         progress.owes = answer > 0 and bool(sink.destination(self._context(count)))
         self._remember(sink)
         self._unflushed.wrote_at = self._unflushed.since = self._clocks.clock()
-        if answer >= count:  # the failed try had delivered every row
+        if answer >= count and not progress.owes:  # the failed try had delivered every row
             self._is_well()
 
     def _ask_sink(self, sink: Sink, limit: int) -> int:
