@@ -210,6 +210,7 @@ for n in range(2):
 """
 
 
+@pytest.mark.long
 def test_further_runs_are_shipped(tmp_path: Path) -> None:
     """A job that finishes a run of W&B's and begins another one has both at W&B, and each one's place is printed."""
     with LoopbackBackend() as backend:

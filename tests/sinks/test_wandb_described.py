@@ -114,6 +114,7 @@ def test_the_run_is_in_the_project_that_the_job_named_when_it_was_made(tmp_path:
         assert run.tags == ["a"]
 
 
+@pytest.mark.long
 def test_a_killed_client_loses_nothing(tmp_path: Path) -> None:
     """SIGKILL right after the data were given: the next client brings them."""
     with LoopbackBackend() as backend, shipping(tmp_path, backend) as sent:

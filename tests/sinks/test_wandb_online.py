@@ -22,6 +22,7 @@ from rlship_sidecar.sinks.wandb import client as wandb_client
 from rlship_sidecar.sinks.wandb import sink as wandb_sink
 from rlship_sidecar.sinks.wandb.link import ChildLink
 from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
+from tests.kit.cases import long
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
@@ -288,20 +289,21 @@ time.sleep(600)
         assert backend.run("rlship", "store1").steps() == [0, 1, 2]
 
 
-def test_a_job_that_was_launched_by_wandb_gets_our_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lives", [1, *long(2)])
+def test_a_job_that_was_launched_by_wandb_gets_our_run(tmp_path: Path, lives: int) -> None:
     """Variables that W&B Launch sets, and such as change how the client works, make neither another run of ours nor
     lose rows; what names a way to the server stays.
     """
     foreign = {"WANDB_LAUNCH": "true", "WANDB_X_FILE_STREAM_MAX_LINE_BYTES": "20", "WANDB_X_PRIMARY": "false"}
     with LoopbackBackend() as backend:
-        for rows in (2, 3):
+        for rows in (2, 3)[:lives]:
             sink = WandbSink(env=client_env({**backend.environment(tmp_path / "home"), **foreign}))
             assert sink.open(make_run(tmp_path, rows=rows)) == (0 if rows == 2 else 2)
             sink.write(make_rows(0 if rows == 2 else 2, rows))
             sink.flush()
             sink.close()
         assert list(backend.runs) == [("loopback/rlship", "store1")]
-        assert backend.run("rlship", "store1").steps() == [0, 1, 2]
+        assert backend.run("rlship", "store1").steps() == list(range(lives + 1))
 
 
 def test_a_client_that_opens_another_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_a_core_that_dies_while_the_run_is_opened(tmp_path: Path, backend: Loopb
     backend.delete_project("start")
 
 
-@pytest.mark.parametrize("which", [*long("child"), "core"])
+@pytest.mark.parametrize("which", long("child", "core"))
 def test_a_frozen_process_is_replaced(tmp_path: Path, backend: LoopbackBackend, which: str) -> None:
     """A stopped core is noticed after five seconds, a stopped child after `silent_s` of waiting for it; both are ended,
     and the next child delivers.
