@@ -1,4 +1,4 @@
-"""What differs between simulated jobs, and noise as healthy jobs have it. A seed gives the same with and without a fault."""
+"""What differs between simulated jobs, and noise as healthy jobs have it: the same with and without a fault."""
 
 from __future__ import annotations
 

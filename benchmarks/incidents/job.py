@@ -59,6 +59,7 @@ class Job:
         self.events = Events(events, random.Random(f"{seed}/events"))
         self.t = T0
         self.resumed = False
+        self.away: list[tuple[int, int, int]] = []  # a replica that is not there, and from when until when
         self.files = None if folder is None else Files(folder, seed, self)
 
     def run(self, steps: int) -> list[Truth]:
@@ -93,13 +94,26 @@ class Job:
             if kind == "curriculum":
                 self.learner.harden(self.events.chance.uniform(0.02, 0.1), self.events.chance.uniform(1.0, 1.2))
             elif kind == "replica_restart":
-                self._lose(self.events.chance.randrange(self.machine.replicas), step + self.events.chance.randint(2, 6))
+                self._restart_replica(step)
             elif kind == "elastic":
                 self._resize(step)
             elif kind in ("restart", "rollback"):
                 back = step - step % SAVED if kind == "restart" else step - self.events.chance.randint(1, 30)
                 return self._go_back(back, restart=kind == "restart"), True
         return step, False
+
+    def _restart_replica(self, step: int) -> None:
+        """A replica is killed, or ended on purpose, and comes back some steps later."""
+        chance = self.events.chance
+        at, back = chance.randrange(self.machine.replicas), step + chance.randint(2, 6)
+        on_purpose = chance.random() < 0.5
+        if not self.engines.every[at].alive or len(self.engines.living) < 3:
+            return
+        self._lose(at, back)
+        if not on_purpose:
+            self.away.append((at, step, back))
+        elif self.files:
+            self.files.leave(at, self.t)
 
     def _lose(self, at: int, back: int) -> None:
         one = self.engines.every[at]
@@ -249,7 +263,8 @@ class Files:
             metrics = job.engines.metrics(engine, said.batch, said.rolled)
             process.log(step, t - 0.2, self._kept(metrics))
         for worker, process in enumerate(self._rewards):
-            process.log(step, t - 0.15, self._kept(reward_metrics(job.learner, job.fault, job.machine, said.batch, worker)))
+            metrics = reward_metrics(job.learner, job.fault, job.machine, said.batch, worker)
+            process.log(step, t - 0.15, self._kept(metrics))
         for rank, process in enumerate(self._trainers):
             process.log(step, t, self._kept(self._of_rank(rank, said)))
         self._buffer.log(step, t - 0.1, self._kept(self._of_buffer(said)))
@@ -355,8 +370,7 @@ class Files:
         if self._fingerprints:
             self._trainers[0].loaded(said.step, f"bfloat16:65:{said.step:08x}:00000000", said.step, said.t)
         for engine in engines.living if self._fingerprints else ():
-            wrong = engine.loaded if engine.loaded == engine.label else engine.loaded
-            text = f"bfloat16:65:{wrong:08x}:{int(fault.active('sync_corrupts_weights')):08x}"
+            text = f"bfloat16:65:{engine.loaded:08x}:{int(fault.active('sync_corrupts_weights')):08x}"
             self._generators[engine.at].loaded(engine.label, text, None, said.t - 0.9)
         for number in range(2):
             engine = chance.choice(engines.living)
@@ -367,9 +381,7 @@ class Files:
             self._generators[engine.at].record(
                 "generated", key, None, said.t - 0.8 * said.took, tokens=tokens, version=engine.label
             )
-            self._rewards[number].record(
-                "rewarded", key, None, said.t - 0.5 * said.took, tokens=tokens, reward=rewards
-            )
+            self._rewards[number].record("rewarded", key, None, said.t - 0.5 * said.took, tokens=tokens, reward=rewards)
             if fault.active("retokenisation_drift"):
                 tokens = [[row[0] + 1, *row[1:]] for row in tokens]
             if chance.random() < fault.size_of("rewards_misassigned", 0):

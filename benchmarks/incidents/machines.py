@@ -99,7 +99,7 @@ class Engines:
         return base + extra + honest, honest
 
     def served(self, step: int) -> tuple[list[tuple[int, float]], float, float, float]:
-        """(version, share) of what a batch is made of, then of the samples: root mean square mismatch, mean honest part, mean lag."""
+        """(version, share) of what a batch is made of; its mismatch (root mean square), the honest part, its lag."""
         found: list[tuple[int, float]] = []
         total = mismatch = honest = lag = 0.0
         self.refused = 0

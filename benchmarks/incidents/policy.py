@@ -95,7 +95,7 @@ class Learner:
         whole = sum(share for _, share in served)
 
         def mean(name: str) -> float:
-            return sum(getattr(policy, name) * share for policy, share in served) / whole
+            return float(sum(getattr(policy, name) * share for policy, share in served) / whole)
 
         self.hard += 0.08 * (self.goal_hard - self.hard)
         broken = any(policy.broken for policy, _ in served)

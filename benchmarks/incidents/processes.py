@@ -34,9 +34,19 @@ class Process:
         name = self._name()
         self.add(
             {
-                **{"kind": "open", "rlship": 1, "id": name, "actor": self.actor, "replica": self.replica},
-                **{"rank": self.rank, "world": self.world, "attempt": self.attempt, "t": t, "beat": 10.0},
-                **{"host": self.host, "pid": 1000 + self.attempt, "labels": dict(self.labels)},
+                "kind": "open",
+                "rlship": 1,
+                "id": name,
+                "actor": self.actor,
+                "replica": self.replica,
+                "rank": self.rank,
+                "world": self.world,
+                "attempt": self.attempt,
+                "t": t,
+                "beat": 10.0,
+                "host": self.host,
+                "pid": 1000 + self.attempt,
+                "labels": dict(self.labels),
             }
         )
         if self.defines:
