@@ -22,8 +22,8 @@ help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED) RUNS=$(RUNS) SWAPS=$(SWAPS)"
 
-demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
-	$(BIN)/python -m rlship demo "$(DIR)"
+demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR; FAULT=NAME makes something go wrong
+	$(BIN)/python -m rlship demo "$(DIR)"$(if $(FAULT), --fault "$(FAULT)")
 
 test: $(VENV)/.installed-dev ## Test every promise, on JOBS cores (minutes; needs nothing but Python)
 	$(PYTEST) -m "not ($(APART))"

@@ -96,7 +96,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
 
 
 class Series:
-    """The newest values of a run as one column for each key, by step of the trainer; NaN where there is none."""
+    """The newest values of a run as one column for each key, by step of the trainer; NaN where a step lacks it."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         found: dict[int, dict[str, float]] = {}
