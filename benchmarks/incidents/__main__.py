@@ -17,6 +17,7 @@ from benchmarks.incidents import judging
 from benchmarks.incidents.judging import FIRST, LIMIT, WAYS, WHY, Healthy, Judged
 from benchmarks.incidents.plan import IncidentType, plan
 from benchmarks.incidents.statistics import Share, most
+from rlship_sidecar.demo.faults import NONE
 
 SHORT_STEPS, SHORT_HEALTHY = 300, 10
 TYPES = "| type | with impact | detected | delay, steps | first three | first | place |"
@@ -36,11 +37,15 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp(prefix="rlship-incidents-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     try:
         incidents, healthy = measure(scratch, options.jobs, short=options.short)
+        real = [] if options.short else in_processes(scratch)
     finally:
         shutil.rmtree(scratch)
-    print("\n".join(report(incidents, healthy)))
+    print("\n".join([*report(incidents, healthy), *of_processes(real)]))
     if options.json:
         found = {"incidents": [asdict(one) for one in incidents], "healthy": [asdict(one) for one in healthy]}
+        found["real"] = [
+            {"judged": one and asdict(one), "episodes": count, "frames": frames} for one, count, frames in real
+        ]
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
@@ -54,6 +59,30 @@ def measure(scratch: Path, jobs: int, *, short: bool) -> tuple[list[Judged], lis
         incidents = [pool.submit(judging.incident, kind, one, scratch) for kind, one in chosen]
         healthy = [pool.submit(judging.healthy, one, steps, scratch) for one in runs]
         return [one.result() for one in incidents], [one.result() for one in healthy]
+
+
+Real = tuple[Judged | None, int, int]
+
+
+def in_processes(scratch: Path) -> list[Real]:
+    """Judge runs of the demo's processes, one after the other: each has nine."""
+    runs = plan().real
+    chosen = [(fault, seed) for fault in runs.faults for seed in runs.seeds] + [(NONE, seed) for seed in runs.healthy]
+    return [judging.real(fault, seed, scratch) for fault, seed in chosen]
+
+
+def of_processes(real: Sequence[Real]) -> list[str]:
+    """The figures of these runs."""
+    if not real:
+        return []
+    lines = ["", TYPES.replace("type", "fault of real processes"), "|---|--:|--:|--:|--:|--:|--:|"]
+    every = [one for one, _, _ in real if one is not None]
+    by_fault = {fault: [one for one in every if one.incident.type == fault] for fault in plan().real.faults}
+    lines += [f"| {fault} | {_cells(own, has_cause=True)} |" for fault, own in by_fault.items()]
+    lines.append(f"| **all** | {_cells(every, has_cause=True)} |")
+    healthy = [(count, frames) for one, count, frames in real if one is None]
+    count, frames = sum(count for count, _ in healthy), sum(frames for _, frames in healthy)
+    return [*lines, "", f"{len(healthy)} healthy runs of real processes: {count} false episodes in {frames:,} frames."]
 
 
 def report(incidents: Sequence[Judged], healthy: Sequence[Healthy]) -> list[str]:

@@ -16,6 +16,9 @@ from benchmarks.incidents.job import Job, Truth
 from benchmarks.incidents.plan import HealthyRun, Incident, IncidentType, Plan, plan
 from rlship_sidecar import bounded_toml
 from rlship_sidecar.alerts.episodes import Episode
+from rlship_sidecar.demo.faults import CULPRIT, FAULTS, NONE
+from rlship_sidecar.demo.job import Job as DemoJob
+from rlship_sidecar.demo.plan import JobPlan
 
 NAMES = Path(__file__).with_name("names.toml")
 LAST = 20  # steps of which the oracle takes the mean
@@ -86,12 +89,12 @@ def incident(kind: IncidentType, one: Incident, parent: Path) -> Judged:
         rows = found.rows_of(folder / "run", folder / "state")
         episodes = [episode for episode in found.episodes_of(rows)[0] if episode.fired.step >= one.step]
         answer = found.why(folder / "run", folder / "state") if found.has_why() else found.Answer((), None)
-    first = min(episodes, key=lambda episode: episode.fired.step, default=None)
+    first = min(episodes, key=_fired, default=None)
     series = baselines.Series(rows)
     alarms = [step for step in series.alarms() if step >= one.step]
     accepted = _names(kind.name)
     ranks = {WHY: _rank([cause for cause, _ in answer.causes], accepted)}
-    order = [baselines.RULES.get(episode.rule, ()) for episode in sorted(episodes, key=lambda e: e.fired.step)]
+    order = [baselines.RULES.get(episode.rule, ()) for episode in sorted(episodes, key=_fired)]
     ranks[RULES] = _rank(list(dict.fromkeys(cause for causes in order for cause in causes)), {kind.name})
     for way in (MOVER, LARGEST, BARO):
         ranks[way] = _rank(baselines.causes_of(series.ranked(one.step, way.split()[0])), {kind.name})
@@ -109,6 +112,41 @@ def incident(kind: IncidentType, one: Incident, parent: Path) -> Judged:
         None if kind.node else _is_unknown(kind, one, answer),
         tuple(f"{cause}@{place}" for cause, place in answer.causes),
     )
+
+
+def real(fault: str, seed: int, parent: Path) -> tuple[Judged | None, int, int]:
+    """Judge a run of the demo's processes. A healthy one has nothing to judge. Then its episodes and its frames."""
+    runs = plan().real
+    with _folder(parent) as folder:
+        demo = JobPlan(steps=runs.steps, pace_s=0.0, seed=seed, fault=fault)
+        with DemoJob(folder / "run", folder / "logs", demo) as job:
+            failure = job.wait()
+        if failure is not None:
+            raise RuntimeError(f"{fault}, seed {seed}: {failure.name} ended with {failure.code}: {failure.tail}")
+        episodes, frames = found.episodes_of(found.rows_of(folder / "run", folder / "state"))
+        answer = found.why(folder / "run", folder / "state") if found.has_why() else found.Answer((), None)
+    if fault == NONE:
+        return None, len(episodes), frames
+    name, place = runs.faults[fault], FAULTS[fault].place
+    one = Incident(fault, seed, demo.onset, 1.0, CULPRIT)
+    right = IncidentType(name, "", place, (place.partition("/")[0],), "", held_out=False, node=True, incidents=())
+    first = min((episode for episode in episodes if episode.fired.step >= demo.onset), default=None, key=_fired)
+    accepted = _names(name)
+    places = [where for cause, where in answer.causes[:FIRST] if cause in accepted]
+    judged = Judged(
+        one,
+        demo.onset,
+        {WHY: None if first is None else first.fired.step},
+        "" if first is None else first.rule,
+        {WHY: _rank([cause for cause, _ in answer.causes], accepted)},
+        {WHY: any(_is_place(right, one, where) for where in places)},
+        said=tuple(f"{cause}@{where}" for cause, where in answer.causes),
+    )
+    return judged, len(episodes), frames
+
+
+def _fired(episode: Episode) -> int:
+    return episode.fired.step
 
 
 def first_impact(well: Sequence[Truth], hurt: Sequence[Truth], one: Incident, planned: Plan) -> int | None:

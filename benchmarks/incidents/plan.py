@@ -50,6 +50,16 @@ class HealthyRun:
 
 
 @dataclass(frozen=True, slots=True)
+class RealRuns:
+    """Runs of the demo's processes. `faults` has by fault the type that is the right cause."""
+
+    steps: int
+    seeds: tuple[int, ...]
+    healthy: tuple[int, ...]
+    faults: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All of it. `impact` has the bounds that the oracle uses."""
 
@@ -58,6 +68,7 @@ class Plan:
     impact: dict[str, float]
     types: tuple[IncidentType, ...]
     healthy: tuple[HealthyRun, ...]
+    real: RealRuns
 
 
 @cache
@@ -72,6 +83,12 @@ def plan() -> Plan:
         table["impact"],
         tuple(map(_type, table["type"])),
         tuple(healthy),
+        RealRuns(
+            table["real"]["steps"],
+            tuple(table["real"]["seeds"]),
+            tuple(table["real"]["healthy"]),
+            table["real"]["faults"],
+        ),
     )
 
 
