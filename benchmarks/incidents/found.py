@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,12 @@ def why(experiment: Path, state: Path) -> Answer:
     if result.exit_code not in (0, 3):
         raise RuntimeError(f"rlship why ended with {result.exit_code}: {result.output[-2000:]}")
     said = json.loads(result.stdout)
-    causes = tuple((one["cause"], _place(one.get("place"))) for one in said["causes"])
+    return answer_of(said)
+
+
+def answer_of(said: Mapping[str, Any]) -> Answer:
+    """The answer in the JSON that `rlship why` prints."""
+    causes = tuple((str(one["cause"]), _place(one.get("place"))) for one in said["causes"])
     unknown = said.get("unknown")
     return Answer(causes, None if unknown is None else _place(unknown))
 
@@ -72,4 +77,7 @@ def _place(place: Any) -> str:
     if not isinstance(place, dict):
         return str(place or "")
     rank = place.get("rank")
-    return str(place["actor"]) if rank is None else f"{place['actor']}/{rank}"
+    if rank in (None, ""):
+        return str(place["actor"])
+    name = str(rank) if "." in str(rank) else f"{place.get('replica', 0)}.{rank}"
+    return f"{place['actor']}/{name}"

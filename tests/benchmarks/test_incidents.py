@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.incidents.__main__ import measure, report
+from benchmarks.incidents.found import answer_of
 from benchmarks.incidents.job import Job
 from benchmarks.incidents.judging import first_impact
 from benchmarks.incidents.plan import plan
@@ -43,6 +44,24 @@ def test_a_healthy_run_has_no_impact() -> None:
     one = plan().types[0].incidents[0]
     well = Job(one.seed, None, (), None).run(STEPS)
     assert first_impact(well, well, one, plan()) is None
+
+
+def test_answers() -> None:
+    """The places of causes are read as alerts write them, with or without a rank."""
+    said = {
+        "causes": [
+            {"cause": "dead_rank", "place": {"actor": "generator", "rank": "2.0"}, "score": 50.0},
+            {"cause": "thermal_straggler", "place": {"actor": "trainer", "rank": 3, "host": "n1"}, "score": 2.0},
+            {"cause": "network_fail_slow", "place": {"actor": "trainer"}, "score": 1.0},
+        ],
+        "unknown": None,
+    }
+    assert answer_of(said).causes == (
+        ("dead_rank", "generator/2.0"),
+        ("thermal_straggler", "trainer/0.3"),
+        ("network_fail_slow", "trainer"),
+    )
+    assert answer_of({"causes": [], "unknown": {"actor": "buffer"}}).unknown == "buffer"
 
 
 def test_intervals() -> None:
