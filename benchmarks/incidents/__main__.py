@@ -20,6 +20,7 @@ from benchmarks.incidents.statistics import Share, most
 from rlship_sidecar.demo.faults import NONE
 
 SHORT_STEPS, SHORT_HEALTHY = 300, 10
+INCIDENTS, HEALTHY_RUNS, PROCESSES = PARTS = ("incidents", "healthy", "processes")
 TYPES = "| type | with impact | detected | delay, steps | first three | first | place |"
 HEALTHY = (
     "| healthy runs | frames | false episodes | of them of a replica that was away | in 100,000 frames "
@@ -31,13 +32,15 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.incidents", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one incident of each type, few and short healthy runs")
+    parser.add_argument("--only", choices=PARTS, action="append", help="these parts; may be repeated (default: all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found to FILE as well")
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="rlship-incidents-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     try:
-        incidents, healthy = measure(scratch, options.jobs, short=options.short)
-        real = [] if options.short else in_processes(scratch)
+        parts = options.only or PARTS
+        incidents, healthy = measure(scratch, options.jobs, parts, short=options.short)
+        real = [] if options.short or PROCESSES not in parts else in_processes(scratch)
     finally:
         shutil.rmtree(scratch)
     print("\n".join([*report(incidents, healthy), *of_processes(real)]))
@@ -49,11 +52,14 @@ def main() -> None:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def measure(scratch: Path, jobs: int, *, short: bool) -> tuple[list[Judged], list[Healthy]]:
-    """Judge all runs, or a few short ones."""
+def measure(
+    scratch: Path, jobs: int, parts: Sequence[str] = PARTS, *, short: bool
+) -> tuple[list[Judged], list[Healthy]]:
+    """Judge all simulated runs of these parts, or a few short ones."""
     planned = plan()
     chosen = [(kind, one) for kind in planned.types for one in (kind.incidents[-1:] if short else kind.incidents)]
     runs = planned.healthy[:: len(planned.healthy) // SHORT_HEALTHY] if short else planned.healthy
+    chosen, runs = (chosen if INCIDENTS in parts else []), (runs if HEALTHY_RUNS in parts else ())
     steps = SHORT_STEPS if short else planned.healthy_steps
     with ProcessPoolExecutor(jobs) as pool:
         incidents = [pool.submit(judging.incident, kind, one, scratch) for kind, one in chosen]
@@ -87,6 +93,11 @@ def of_processes(real: Sequence[Real]) -> list[str]:
 
 def report(incidents: Sequence[Judged], healthy: Sequence[Healthy]) -> list[str]:
     """The figures, as tables in Markdown."""
+    lines = [*_of_incidents(incidents), *_of_limit(incidents)] if incidents else []
+    return [*lines, "", *_of_healthy(healthy)] if healthy else lines
+
+
+def _of_incidents(incidents: Sequence[Judged]) -> list[str]:
     kinds = {kind.name: kind for kind in plan().types}
     lines = [TYPES, "|---|--:|--:|--:|--:|--:|--:|"]
     for name, kind in kinds.items():
@@ -108,7 +119,7 @@ def report(incidents: Sequence[Judged], healthy: Sequence[Healthy]) -> list[str]
     unknown = [one.unknown for one in incidents if one.unknown is not None and one.impact is not None]
     right = Share(sum(map(bool, unknown)), len(unknown))
     lines += ["", f"Unknown at the right place, without a cause node: {right}", ""]
-    return lines + _of_healthy(healthy) + _of_limit(incidents)
+    return lines
 
 
 def _mark(kind: IncidentType) -> str:
