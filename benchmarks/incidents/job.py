@@ -160,20 +160,20 @@ class Job:
         rolled = engines.rollout_s(tokens) + 0.2 * 15 * batch.timed_out
         took = max(rolled, trained) + machine.sync_s * self.noises.times("sync", 0.1)
         extra = self._pauses(step)
-        self.t += took + extra
+        self.t += took + sum(extra.values())
         if self.files:
             said = StepSaid(step, self.t, took, batch, update, lag, tokens, active, comm, waits, get_s, extra, rolled)
             self.files.step(said)
         return Truth(step, self.learner.true_quality(batch), took)
 
-    def _pauses(self, step: int) -> float:
-        """Checkpoints and evaluations."""
-        pause = 0.0
+    def _pauses(self, step: int) -> dict[str, float]:
+        """Checkpoints and evaluations, by the name of their stage."""
+        pauses = {}
         if "checkpoint" in self.events.kinds and step % 50 == 49:
-            pause += self.events.chance.uniform(10, 60)
+            pauses["ckpt"] = self.events.chance.uniform(10, 60)
         if "evaluation" in self.events.kinds and step % 100 == 99:
-            pause += self.events.chance.uniform(30, 120)
-        return pause
+            pauses["eval"] = self.events.chance.uniform(30, 120)
+        return pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class StepSaid:
     comm: float
     waits: list[float]
     get_s: float
-    pause: float
+    pauses: dict[str, float]
     rolled: float
 
 
@@ -336,7 +336,8 @@ class Files:
         again = job.fault.size_of("prompts_repeated", 0)
         lengths = [batch.length * scale for scale in (0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.4, 1.9)]
         metrics: dict[str, Any] = {
-            "perf/step_s": said.took + said.pause,
+            "perf/step_s": said.took + sum(said.pauses.values()),
+            **{f"perf/stage_s/{stage}": took for stage, took in said.pauses.items()},
             "perf/stage_s/rollout": said.rolled,
             "perf/stage_s/update": max(said.active) + said.comm,
             "data/response_len": lengths,
