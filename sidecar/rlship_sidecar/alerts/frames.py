@@ -16,6 +16,7 @@ from rlship_formats.catalogue.metrics import METRICS, lookup
 from rlship_formats.values import REDUCTIONS
 from rlship_sidecar.rows import (
     ALIGNED,
+    LEDGER,
     STEP,
     Lineage,
     RankName,
@@ -273,7 +274,7 @@ class Frames:
             early, self._early = self._early, []
             for one in early:
                 yield from self.take(one)
-        elif unit.kind in (STEP, ALIGNED):
+        elif unit.kind in (STEP, ALIGNED, LEDGER):
             if self._axis is None:
                 self._early.append(row)
             elif belongs(row, self._axis):
