@@ -88,7 +88,23 @@ def _name_variables(verb: click.Command) -> None:
             flag.allow_from_autoenv = False  # the automatic name would be the parameter's
 
 
-for verb in (run, watch, replay, status, alerts, why, query, export, sysmon, scrape, metrics, check, doctor, hook, demo):
+for verb in (
+    run,
+    watch,
+    replay,
+    status,
+    alerts,
+    why,
+    query,
+    export,
+    sysmon,
+    scrape,
+    metrics,
+    check,
+    doctor,
+    hook,
+    demo,
+):
     _name_variables(verb)
     rlship.add_command(verb)
 
