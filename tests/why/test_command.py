@@ -300,6 +300,20 @@ def test_a_metric_that_is_not_logged_neither_speaks_for_nor_against(tmp_path: Pa
     assert "reward_timeouts" in found["not_logged"] and found["would_decide"]
 
 
+def test_unknown_is_named_behind_three_causes(tmp_path: Path) -> None:
+    """A mismatch alone has several causes; unknown stands behind them, and what would tell them apart."""
+    calm = {"correctness/rollout_train_logp_diff": 0.004, "async/staleness": 1.0, "gen/asleep": 0.0}
+    made = [
+        replace(one, values={f"trainer/{name}": value for name, value in calm.items()} | one.values)
+        for one in rows(correctness__rollout_train_logp_diff=0.2, async__staleness=1.0, gen__asleep=1.0)
+    ]
+    lines = run(experiment(tmp_path / "run", made)).stdout.splitlines()
+    assert lines[2].startswith("1. an engine did not load the weights again after it slept [generator], weight")
+    assert [line[:2] for line in lines if line[0].isdigit()] == ["1.", "2.", "3."]
+    assert "   unknown at generator: weight 4" in lines
+    assert max(map(len, lines)) <= WIDTH and len(lines) <= LINES
+
+
 def test_names_cannot_move_the_cursor(tmp_path: Path) -> None:
     """Of ranks, of metrics and in texts of a graph: unprintable characters are escaped, in JSON too."""
     ranks = [("\x1b[2J\u202e.0", 9.0), *((f"0.{rank}", 1.0) for rank in range(6))]

@@ -16,6 +16,7 @@ from rlship_sidecar.config import CONFIG_FILE, load
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.why import graph
 from rlship_sidecar.why.graph import BadGraph, graph_of, merged, read, read_file
+from tests.guards.tree import ROOT
 
 PACKAGED = graph_of()
 OWN = {"coverage/missing", "coverage/short", "coverage/gap"}
@@ -110,6 +111,19 @@ look = "elsewhere"
     assert "host_busy" not in made.causes
     assert made.causes["kv_thrash"].look == "elsewhere"
     assert made.causes["kv_thrash"].evidence == PACKAGED.causes["kv_thrash"].evidence
+
+
+def test_the_page_is_true() -> None:
+    """The example on the page adds a cause, and the page counts what the graph has."""
+    page = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    made = graph_of(read_file(example.encode(), "why.md"))
+    assert "tool_server_down" in made.causes and "host_busy" not in made.causes
+    edges = sum(len(sign.leads_to) for sign in PACKAGED.signs.values())
+    said = f"{len(PACKAGED.signs)} signs, {edges} edges between them and {len(PACKAGED.causes)} causes"
+    assert said in " ".join(page.split())
+    for key in (*graph._SIGN_KEYS, *graph._CAUSE_KEYS, *graph.EVENTS, *graph.AT):
+        assert re.search(rf'`"?{key}\b', page), key
 
 
 MISTAKES = {

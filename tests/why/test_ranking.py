@@ -12,7 +12,7 @@ from rlship_sidecar.alerts.episodes import FIRING, Episode, Moment
 from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.why.evidence import ABSENT, BEFORE, LATE, SHOWS, UNKNOWN, Evidence
 from rlship_sidecar.why.graph import Graph, graph_of, read
-from rlship_sidecar.why.ranking import UNKNOWN_WEIGHT, Answer, Around, rank, symptoms_of
+from rlship_sidecar.why.ranking import UNKNOWN_WEIGHT, Around, Explanation, rank, symptoms_of
 
 AT = 100  # when the episode began
 
@@ -42,12 +42,12 @@ def without(name: str, state: str = ABSENT) -> Evidence:
 EPISODE = Episode("r", "warning", FIRING, "", (0, 0, 0), *(Moment(AT, float(AT)),) * 3, None, ())
 
 
-def answer(made: Graph, found: Sequence[Evidence], symptoms: Sequence[str] = ("down",), **around: Any) -> Answer:
+def answer(made: Graph, found: Sequence[Evidence], symptoms: Sequence[str] = ("down",), **around: Any) -> Explanation:
     evidence = {one: without(one, UNKNOWN) for one in made.signs} | {one.sign: one for one in found}
     return rank(made, EPISODE, symptoms, evidence, Around(**around))
 
 
-def weights(said: Answer) -> dict[str, float]:
+def weights(said: Explanation) -> dict[str, float]:
     return {"unknown" if one.cause is None else one.cause.name: one.weight for one in said.candidates}
 
 
@@ -74,7 +74,7 @@ def test_what_does_not_show_makes_no_cause() -> None:
 
 
 def test_the_symptom_itself_is_weak_evidence() -> None:
-    """All causes of a symptom share it, so none is above unknown for it alone, unless it is decisive."""
+    """All causes of a symptom share it, so it alone lifts no cause above unknown, unless it is decisive."""
     made = graph(CHAIN, a=cause(strong=["down"]), b=cause(decisive=["down"]))
     said = weights(answer(made, [shows("down")]))
     assert (said["a"], said["b"], said["unknown"]) == (2.5, 50, UNKNOWN_WEIGHT)

@@ -16,7 +16,7 @@ from rlship_sidecar.rows import Row
 from rlship_sidecar.similar import similar
 from rlship_sidecar.why.evidence import observe
 from rlship_sidecar.why.graph import BOTH, DOWN, UP, Graph, entry_of
-from rlship_sidecar.why.ranking import Answer, Around, rank, symptoms_of
+from rlship_sidecar.why.ranking import Around, Explanation, rank, symptoms_of
 from rlship_sidecar.why.window import LAGS, Survey, Window, families_of, window_of
 
 MAX_LAG = 100
@@ -39,7 +39,7 @@ class Reply:
     """The answer, and what else is known. Without an episode `answer` is None and `note` says why."""
 
     note: str = ""
-    answer: Answer | None = None
+    answer: Explanation | None = None
     others: tuple[Episode, ...] = ()
     last: Moment | None = None
     about: str = ""
@@ -62,7 +62,7 @@ def reply_to(
     graph: Graph,
     hosts: Hosts = lambda ranks: {},
 ) -> Reply:
-    """Answer a question about the rows that `read` gives, twice in the order of their numbers."""
+    """Explanation a question about the rows that `read` gives, twice in the order of their numbers."""
     survey = Survey(lead, families_of(graph), keys=set() if question.metric else None)
     own = (rule_of(question.metric),) if question.metric else ()
     history = History((*own, *rules), lead)

@@ -37,7 +37,7 @@ class Detector:
         return f"{INSIDE}{self.sign.name}{INSIDE}{self.metric}"
 
 
-class Stretch(NamedTuple):
+class SignStretch(NamedTuple):
     """Frames in which a sign shows, by their places in the list of frames: from `first` to `last`."""
 
     first: int
@@ -45,11 +45,11 @@ class Stretch(NamedTuple):
     place: str
 
 
-class Course(NamedTuple):
+class SignCourse(NamedTuple):
     """What a detector says: at how many frames it knows, since which one, and where the sign shows."""
 
     known: tuple[int, ...]
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[SignStretch, ...]
 
 
 def detectors_of(sign: Sign) -> list[Detector]:
@@ -116,7 +116,7 @@ def standing_out(detector: Detector, values: RankValues) -> RankValues:
     return ((INSIDE, median(sorted(found.values()))), *((place, found[place]) for place in out))
 
 
-def follow(detector: Detector, frames: Sequence[StepFrame]) -> Course:
+def follow(detector: Detector, frames: Sequence[StepFrame]) -> SignCourse:
     """What a detector says of frames."""
     if detector.sign.test == "apart":
         return _course(_apart(detector, frames), detector.need)
@@ -128,10 +128,10 @@ def follow(detector: Detector, frames: Sequence[StepFrame]) -> Course:
     return _course(answers, detector.need)
 
 
-def _course(answers: Sequence[SignalAnswer], need: tuple[int, int]) -> Course:
+def _course(answers: Sequence[SignalAnswer], need: tuple[int, int]) -> SignCourse:
     """Where `need` (k, n) of the frames in which it is known are true, and END that are not have not ended it."""
     known = tuple(at for at, answer in enumerate(answers) if answer.truth is not None)
-    found: list[Stretch] = []
+    found: list[SignStretch] = []
     lately: list[tuple[int, SignalAnswer]] = []
     calm = END
     for at in known:
@@ -146,8 +146,8 @@ def _course(answers: Sequence[SignalAnswer], need: tuple[int, int]) -> Course:
         if found and hits[0][0] - found[-1].last <= END:
             found[-1] = found[-1]._replace(last=at, place=found[-1].place or answer.place)
         else:
-            found.append(Stretch(hits[0][0], at, next((one.place for _, one in hits if one.place), "")))
-    return Course(known, tuple(found))
+            found.append(SignStretch(hits[0][0], at, next((one.place for _, one in hits if one.place), "")))
+    return SignCourse(known, tuple(found))
 
 
 _Look = Callable[[Detector, StepFrame, State], tuple[SignalAnswer, State]]

@@ -10,7 +10,7 @@ from rlship_sidecar.alerts.episodes import Moment
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.signals import LEAST_SPREAD, SIGMA, median
 from rlship_sidecar.rows import LEDGER
-from rlship_sidecar.why.detectors import Course, Detector, Stretch, follow, value_at
+from rlship_sidecar.why.detectors import Detector, SignCourse, SignStretch, follow, value_at
 from rlship_sidecar.why.graph import DOWN
 from rlship_sidecar.why.window import Window
 
@@ -111,13 +111,13 @@ def _of_metric(window: Window, detector: Detector, lag: int) -> Evidence:
     )
 
 
-def _is_early(detector: Detector, stretch: Stretch, window: Window) -> bool:
+def _is_early(detector: Detector, stretch: SignStretch, window: Window) -> bool:
     """Whether a stretch begins where the sign wants it: anywhere, or as the run or an attempt begins."""
     start = detector.sign.start
     return start is None or stretch.first - window.begins(stretch.first) < start
 
 
-def choose(stretches: Iterable[Stretch], window: Window, lag: int) -> Stretch | None:
+def choose(stretches: Iterable[SignStretch], window: Window, lag: int) -> SignStretch | None:
     """The stretch that belongs to an episode: the last one that began by then and had not long ended, else the first
     one after it.
     """
@@ -134,7 +134,7 @@ def choose(stretches: Iterable[Stretch], window: Window, lag: int) -> Stretch | 
 LATER_THAN = 3  # frames: detectors that need several frames, and clocks of other hosts, disagree by so much
 
 
-def _state(stretch: Stretch, course: Course, window: Window, lag: int) -> str:
+def _state(stretch: SignStretch, course: SignCourse, window: Window, lag: int) -> str:
     if stretch.first > window.first + LATER_THAN:
         return LATE
     known = course.known[0] if course.known else 0
@@ -143,7 +143,7 @@ def _state(stretch: Stretch, course: Course, window: Window, lag: int) -> str:
     return SHOWS
 
 
-def _size(frames: Sequence[StepFrame], detector: Detector, stretch: Stretch) -> Size | None:
+def _size(frames: Sequence[StepFrame], detector: Detector, stretch: SignStretch) -> Size | None:
     """The extreme within the stretch, against what was usual before it."""
     inside = frames[stretch.first : stretch.last + 1]
     if detector.sign.test == "apart":

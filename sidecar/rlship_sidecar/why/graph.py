@@ -104,7 +104,7 @@ class Sign:
         return UP if self.test in ("above", "grows", "rises", "jumps") else BOTH
 
 
-class Part(NamedTuple):
+class EvidencePart(NamedTuple):
     """A sign in the evidence of a cause. `wanted` False: that it does not show speaks for the cause."""
 
     sign: str
@@ -119,7 +119,7 @@ class Cause:
     name: str
     says: str
     at: str
-    evidence: tuple[Part, ...]
+    evidence: tuple[EvidencePart, ...]
     look: str
     remedy: str
     source: str
@@ -175,19 +175,23 @@ def packaged() -> Tables:
 def merged(tables: Tables, over: Tables) -> dict[str, dict[str, Any]]:
     """A graph with `over` laid over it: signs and causes key by key, edges one by one."""
     found: dict[str, dict[str, Any]] = {
-        kind: {name: dict(table) for name, table in tables.get(kind, {}).items()} for kind in (SIGN, CAUSE)
+        kind: {name: dict(table) for name, table in named.items()} for kind, named in tables.items()
     }
     for kind, named in over.items():
+        own = found.setdefault(kind, {})
         for name, table in named.items():
-            own = found[kind].setdefault(name, {})
-            if any(test in table for test in TESTS):
-                own = {key: value for key, value in own.items() if key not in TESTS}
-            edges = own.get("leads_to")
-            own |= table
-            if isinstance(edges, dict) and isinstance(table.get("leads_to"), dict):
-                own["leads_to"] = edges | table["leads_to"]
-            found[kind][name] = own
+            own[name] = _laid_over(own.get(name, {}), table)
     return found
+
+
+def _laid_over(own: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with another one over it. Another test takes the place of the former one."""
+    if any(test in table for test in TESTS):
+        own = {key: value for key, value in own.items() if key not in TESTS}
+    made = {**own, **table}
+    if isinstance(own.get("leads_to"), dict) and isinstance(table.get("leads_to"), dict):
+        made["leads_to"] = own["leads_to"] | table["leads_to"]
+    return made
 
 
 def graph_of(*over: Tables) -> Graph:
@@ -343,7 +347,7 @@ def _cause(name: str, table: Mapping[str, Any], known: Collection[str]) -> Cause
     _require_known(at, table, _CAUSE_KEYS, "a cause takes")
     if not isinstance(table.get("enabled", True), bool):
         raise BadGraph((*at, "enabled"), f"{table['enabled']!r} is not allowed", "allowed: true or false")
-    evidence: list[Part] = []
+    evidence: list[EvidencePart] = []
     for strength in STRENGTHS:
         evidence += _parts((*at, strength), strength, table.get(strength, []), known)
     seen: set[str] = set()
@@ -369,13 +373,13 @@ def _cause(name: str, table: Mapping[str, Any], known: Collection[str]) -> Cause
     return made if table.get("enabled", True) else None
 
 
-def _parts(at: Path, strength: str, names: Any, known: Collection[str]) -> Iterator[Part]:
+def _parts(at: Path, strength: str, names: Any, known: Collection[str]) -> Iterator[EvidencePart]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadGraph(at, f"{str(names)[:60]!r} is not allowed", 'allowed: a list of signs, such as ["a", "not b"]')
     for text in names:
         name = text.removeprefix(NOT)
         _require_sign(at, name, known)
-        yield Part(name, strength, name == text)
+        yield EvidencePart(name, strength, name == text)
 
 
 def _require_sign(at: Path, name: str, known: Collection[str]) -> None:

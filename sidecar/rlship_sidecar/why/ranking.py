@@ -16,7 +16,7 @@ from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.alerts.signals import Signal
 from rlship_sidecar.why.evidence import ABSENT, BEFORE, LATE, LATER_THAN, SHOWS, UNKNOWN, Evidence
-from rlship_sidecar.why.graph import BOTH, DOWN, STRENGTHS, UP, Cause, Graph, Part, Sign
+from rlship_sidecar.why.graph import BOTH, DOWN, STRENGTHS, UP, Cause, EvidencePart, Graph, Sign
 
 UNKNOWN_WEIGHT = 4.0  # more than one weak sign, less than a strong one
 ORDER_WEIGHT = 2.5  # signs of a cause in the wrong order, or at different places, divide by it; at one place multiply
@@ -39,10 +39,10 @@ class Around(NamedTuple):
 NOWHERE = Around()
 
 
-class Found(NamedTuple):
+class JudgedPart(NamedTuple):
     """What a sign says of one cause. `factor` is what it multiplies the weight by; `by` the sign that explains it."""
 
-    part: Part
+    part: EvidencePart
     evidence: Evidence
     verdict: str
     factor: float
@@ -56,22 +56,22 @@ class Candidate:
     cause: Cause | None
     weight: float
     place: str
-    found: tuple[Found, ...] = ()
+    found: tuple[JudgedPart, ...] = ()
     order: tuple[tuple[str, str], ...] = ()
 
-    def of(self, *verdicts: str) -> list[Found]:
+    def of(self, *verdicts: str) -> list[JudgedPart]:
         """The parts of its evidence with one of these verdicts."""
         return [one for one in self.found if one.verdict in verdicts]
 
     @property
-    def supporting(self) -> list[Found]:
+    def supporting(self) -> list[JudgedPart]:
         """What speaks for it and shows, in order of time."""
         shown = [one for one in self.of(FOR) if one.part.wanted]
         return sorted(shown, key=lambda one: (one.evidence.at, -one.factor))
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Explanation:
     """Why an episode began. `candidates` are ranked and hold `unknown`; `symptoms` are the signs that its rule saw."""
 
     episode: Episode
@@ -114,7 +114,7 @@ def rank(
     symptoms: Sequence[str],
     evidence: Mapping[str, Evidence],
     around: Around = NOWHERE,
-) -> Answer:
+) -> Explanation:
     """The causes of an episode, the likeliest first."""
     physics = _Physics(graph, evidence, around.lag)
     roots = physics.roots(symptoms)
@@ -128,7 +128,7 @@ def rank(
     left = [one for one in candidates if one.supporting]
     left.append(Candidate(None, UNKNOWN_WEIGHT, _origin(graph, roots, evidence, around.lead) or episode.place))
     left.sort(key=_rank_key)
-    return Answer(
+    return Explanation(
         episode,
         tuple(symptoms),
         tuple(roots),
@@ -176,7 +176,7 @@ class _Physics:
         return -LATER_THAN <= late <= within + self._lag + LATER_THAN
 
     def explained_by(self, sign: str, own: Collection[str] = ()) -> str:
-        """The first sign from which one follows, and that does itself not follow from `own` signs; "" if there is none.
+        """The first sign from which one follows, and that does itself not follow from `own` signs; "" without any.
 
         Of two signs that each lead to the other one, the first in time explains.
         """
@@ -204,7 +204,7 @@ class _Physics:
         found = [name for name in of if not self.explained_by(name)] or of
         return sorted(found, key=lambda name: self._evidence[name].at)
 
-    def place(self, cause: Cause, found: Sequence[Found], lead: str) -> str:
+    def place(self, cause: Cause, found: Sequence[JudgedPart], lead: str) -> str:
         """Where a cause lies: at the rank that stands out, of the actor that the cause names if it names one."""
         shown = sorted((one for one in found if one.verdict == FOR and one.part.wanted), key=lambda one: -one.factor)
         ranked = [one.evidence for one in shown if one.evidence.rank]
@@ -247,7 +247,7 @@ def _candidate(
     return Candidate(cause, weight / ORDER_WEIGHT ** len(order), physics.place(cause, found, around.lead), found, order)
 
 
-def _weight(found: Sequence[Found]) -> float:
+def _weight(found: Sequence[JudgedPart]) -> float:
     """The product of all factors. What does not show tells causes apart, and makes none: it counts where a decisive or
     strong sign shows, and then no more than one strong sign.
     """
@@ -276,28 +276,28 @@ def _locality(ranks: Sequence[str], hosts: Mapping[str, str]) -> float:
 
 
 def _judge(
-    part: Part,
+    part: EvidencePart,
     symptoms: Sequence[str],
     evidence: Mapping[str, Evidence],
     physics: _Physics,
     own: Collection[str],
-) -> Found:
+) -> JudgedPart:
     strength = STRENGTHS[part.strength]
     one = evidence.get(part.sign) or Evidence(part.sign, UNKNOWN, ())
     if one.state == UNKNOWN:
-        return Found(part, one, OPEN, 1.0)
+        return JudgedPart(part, one, OPEN, 1.0)
     if one.state == ABSENT:
-        return Found(part, one, *((AGAINST, 1 / strength) if part.wanted else (FOR, strength)))
+        return JudgedPart(part, one, *((AGAINST, 1 / strength) if part.wanted else (FOR, strength)))
     if one.state == BEFORE:
-        return Found(part, one, OLD, 1.0)
+        return JudgedPart(part, one, OLD, 1.0)
     if not part.wanted:
         # What is not expected and comes after the symptom may be a consequence of anything.
-        return Found(part, one, *((AGAINST, 1 / strength) if one.state == SHOWS else (TOO_LATE, 1.0)))
+        return JudgedPart(part, one, *((AGAINST, 1 / strength) if one.state == SHOWS else (TOO_LATE, 1.0)))
     upstream = part.sign not in symptoms and not physics.reached(part.sign).isdisjoint(symptoms)
     if one.state == LATE and (upstream or not symptoms):
-        return Found(part, one, TOO_LATE, 1.0)
+        return JudgedPart(part, one, TOO_LATE, 1.0)
     if by := physics.explained_by(part.sign, own):
-        return Found(part, one, EXPLAINED, 1.0, by)
+        return JudgedPart(part, one, EXPLAINED, 1.0, by)
     if part.sign in symptoms and part.strength == "strong":
         strength = STRENGTHS[SYMPTOM]
-    return Found(part, one, FOR, strength)
+    return JudgedPart(part, one, FOR, strength)

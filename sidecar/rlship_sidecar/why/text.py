@@ -13,7 +13,7 @@ from rlship_sidecar.alerts.episodes import Episode, Moment
 from rlship_sidecar.why.asking import Reply
 from rlship_sidecar.why.evidence import UNKNOWN, Evidence, Size
 from rlship_sidecar.why.graph import Graph
-from rlship_sidecar.why.ranking import AGAINST, EXPLAINED, FOR, OLD, OPEN, TOO_LATE, Answer, Candidate, Found
+from rlship_sidecar.why.ranking import AGAINST, EXPLAINED, FOR, OLD, OPEN, TOO_LATE, Candidate, Explanation, JudgedPart
 
 WIDTH = 80
 MAX_SHOWN = 3  # causes
@@ -46,17 +46,17 @@ class Text:
         hosts = reply.hosts or {}
         unknown = next(one for one in answer.candidates if one.cause is None)
         shown = [one for one in answer.candidates if one.weight >= LEAST_WEIGHT][:MAX_SHOWN]
-        for number, one in enumerate(shown, 1):
-            yield from self._candidate(number, one, answer, hosts, first=number == 1)
+        for place, one in enumerate(shown, 1):
+            yield from self._candidate(place, one, answer, hosts)
         if unknown not in shown:
-            yield self._fit(f"   unknown at {self._place(unknown, hosts)}: weight {unknown.weight:g}")
+            yield self._fit(f"   unknown at {self._place(unknown, hosts)}: weight {number(unknown.weight)}")
         if open_signs := not_logged(answer):
             metrics = [name for sign in open_signs for name in answer.evidence[sign].metrics[:1]]
             yield from self._wrapped(f"not logged, would decide: {self._list(metrics)}", "", "  ")
         if answer.ruled_out:
             yield from self._wrapped(f"ruled out: {self._list(answer.ruled_out, 6)}", "", "  ")
 
-    def _head(self, answer: Answer, reply: Reply) -> Iterator[str]:
+    def _head(self, answer: Explanation, reply: Reply) -> Iterator[str]:
         one = answer.episode
         when = f"steps {one.first.step}..{one.last.step}" if one.ended else f"since step {one.first.step}"
         date = self._date(one.first.t)
@@ -69,13 +69,11 @@ class Text:
             names = dict.fromkeys(f"{other.rule} ({other.first.step})" for other in reply.others)
             yield self._fit(f"  with it: {self._list(list(names))}")
 
-    def _candidate(
-        self, number: int, one: Candidate, answer: Answer, hosts: Mapping[str, str], *, first: bool
-    ) -> Iterator[str]:
-        place = self._place(one, hosts)
+    def _candidate(self, rank: int, one: Candidate, answer: Explanation, hosts: Mapping[str, str]) -> Iterator[str]:
+        first, place = rank == 1, self._place(one, hosts)
         said = f"unknown at {place}" if one.cause is None else f"{one.cause.says}" + f" [{place}]" * bool(place)
-        weight = f"weight {one.weight:.3g}"
-        yield from self._wrapped(f"{number}. {said}, {weight}", "", "   ", 2)
+        weight = f"weight {number(one.weight)}"
+        yield from self._wrapped(f"{rank}. {said}, {weight}", "", "   ", 2)
         found = [answer.evidence[name] for name in answer.roots] if one.cause is None else self._shown(one)
         for evidence in found[: MAX_EVIDENCE if first else 1]:
             yield self._fit(INDENT + self._evidence(evidence, one.place))
@@ -100,7 +98,7 @@ class Text:
         whole = f"{step}{says}{place}{size}"
         return whole if len(INDENT + whole) <= WIDTH else f"{step}{says}{size}"
 
-    def _against(self, found: Found) -> str:
+    def _against(self, found: JudgedPart) -> str:
         says = self._clean(self._graph.signs[found.part.sign].says, 100)
         if found.verdict == AGAINST:
             return f"not that {says}" if found.part.wanted else says
@@ -131,7 +129,7 @@ class Text:
         yield from lines
 
 
-def _matters(found: Found) -> bool:
+def _matters(found: JudgedPart) -> bool:
     """False for a sign that the cause does not have and that came after the episode."""
     return found.part.wanted or found.verdict == AGAINST
 
@@ -151,7 +149,7 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) < 1e6 and (abs(value) >= 1000 or value == int(value)) else f"{value:.3g}"
 
 
-def not_logged(answer: Answer) -> list[str]:
+def not_logged(answer: Explanation) -> list[str]:
     """The decisive and strong signs of the first causes whose metrics are not logged, the strongest first."""
     found: dict[str, float] = {}
     for one in answer.candidates[:MAX_SHOWN]:
@@ -212,7 +210,7 @@ def _episode(one: Episode) -> dict[str, Any]:
     }
 
 
-def _candidate(one: Candidate, hosts: Mapping[str, str], answer: Answer) -> dict[str, Any]:
+def _candidate(one: Candidate, hosts: Mapping[str, str], answer: Explanation) -> dict[str, Any]:
     cause = one.cause
     place = {"place": one.place, "host": hosts.get(one.place)}
     if cause is None:
@@ -233,7 +231,7 @@ def _candidate(one: Candidate, hosts: Mapping[str, str], answer: Answer) -> dict
     }
 
 
-def _part(found: Found) -> dict[str, Any]:
+def _part(found: JudgedPart) -> dict[str, Any]:
     made = {"sign": found.part.sign, "wanted": found.part.wanted, "strength": found.part.strength}
     made |= {"factor": found.factor, "why": found.verdict}
     return made | ({"follows_from": found.by} if found.by else {})

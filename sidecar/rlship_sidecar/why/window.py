@@ -23,7 +23,7 @@ GAP = "coverage/gap"
 LAGS = ("generator/policy_lag", "async/staleness")  # in steps
 
 
-class Source(NamedTuple):
+class MetricSource(NamedTuple):
     """Whose rows of which kind show a metric."""
 
     actor: str
@@ -94,7 +94,7 @@ class Window(NamedTuple):
     """
 
     frames: tuple[StepFrame, ...]
-    sources: Mapping[str, tuple[Source, ...]]
+    sources: Mapping[str, tuple[MetricSource, ...]]
     first: int  # place of the episode's first frame
     fired: int  # place of the frame in which it fired
     last: int  # place of its last breach, or of the last frame
@@ -107,13 +107,13 @@ class Window(NamedTuple):
             at -= 1
         return at if at or self.complete else -BEFORE
 
-    def source_of(self, name: str, rank: str = "") -> Source | None:
+    def source_of(self, name: str, rank: str = "") -> MetricSource | None:
         """Whose rows show a name; of a rank that stands out those of its actor."""
         found = self.sources.get(name, ())
         actor = rank.partition("/")[0]
         return next((one for one in found if one.actor == actor), None) or next(iter(found), None)
 
-    def row_of(self, source: Source, at: int) -> int | None:
+    def row_of(self, source: MetricSource, at: int) -> int | None:
         """The number of the row that a frame has from a source."""
         found = self.frames[at].values.get(f"{ROWS}{source.actor}{INSIDE}{source.kind}")
         return None if found is None else int(found)
@@ -125,7 +125,7 @@ class _Names(FrameNames):
     def __init__(self, detectors: Sequence[Detector], lead: str) -> None:
         names = wanted(detectors)
         super().__init__({*names, *LAGS})
-        self._sources: dict[str, set[Source]] = {}
+        self._sources: dict[str, set[MetricSource]] = {}
         self._lead = lead
         self._apart: dict[str, list[Detector]] = {}
         self._gap = GAP in names
@@ -135,7 +135,7 @@ class _Names(FrameNames):
     def part(self, row: Row, **options: Any) -> Part:
         """What a row says of the names."""
         part = super().part(row, **options)
-        actor, source = row.unit.actor, Source(row.unit.actor, row.unit.kind)
+        actor, source = row.unit.actor, MetricSource(row.unit.actor, row.unit.kind)
         for name in part.values.keys() | part.ranks.keys():
             self._sources.setdefault(name, set()).add(source)
         values = dict(part.values)
@@ -147,9 +147,9 @@ class _Names(FrameNames):
             values[GAP] = float(row.coverage.gap)
         return part._replace(values=values, ranks=self._few(part.ranks))
 
-    def sources(self) -> dict[str, tuple[Source, ...]]:
+    def sources(self) -> dict[str, tuple[MetricSource, ...]]:
         """Whose rows show a name, the lead's first."""
-        own = Source(self._lead, STEP)
+        own = MetricSource(self._lead, STEP)
         return {name: tuple(sorted(found, key=lambda one: (one != own, one))) for name, found in self._sources.items()}
 
     def _few(self, ranks: dict[str, RankValues]) -> dict[str, RankValues]:
@@ -221,7 +221,7 @@ def _relevant(rows: Iterable[Row], lead: str, low: int, high: int) -> Iterator[R
 
 
 def _window(
-    found: dict[int, StepFrame], episode: Episode, sources: Mapping[str, tuple[Source, ...]], *, complete: bool
+    found: dict[int, StepFrame], episode: Episode, sources: Mapping[str, tuple[MetricSource, ...]], *, complete: bool
 ) -> Window:
     steps = sorted(found)
     first, fired = steps.index(episode.first.step), steps.index(episode.fired.step)
