@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
 from rlship_sidecar.notifiers.contract import NotSent, Refused
 
@@ -44,7 +45,7 @@ def post(url: str, body: Any, headers: Mapping[str, str] | None = None) -> None:
 
 def _host(url: str) -> str:
     """The host: the rest of an address may be a secret."""
-    return urllib.request.urlparse(url).hostname or "the receiver"
+    return urlsplit(url).hostname or "the receiver"
 
 
 def _plain(text: str) -> str:

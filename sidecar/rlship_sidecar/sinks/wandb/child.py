@@ -192,6 +192,8 @@ def _take_rows(
                 values[key] = client.histogram(values[key])
             tables.bytes += message["tables_bytes"]
             client.log(run, values, message["tables"], message["row_number"])
+            for alert in message["alerts"]:
+                client.alert(run, alert)
             if axis in values:
                 furthest.logged(axis, values[axis])
             own.logged((*values, *message["tables"]))
