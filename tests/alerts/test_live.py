@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +17,10 @@ from rlship_sidecar.alerts.rules import Rule, each_rule
 from rlship_sidecar.pipeline import alert_book
 from rlship_sidecar.rows import ALERT, Row, Unit
 from rlship_sidecar.store.past_rows import PastRowTable
+from rlship_sidecar.store.store import Store
 from tests.kit.files import CLOSE, T0, file, lines, rollback
 from tests.pipeline.simulated import Simulation, simulation
+from tests.pipeline.test_crash_points import FUSE, Fragile, surviving
 
 
 def rules(**tables: dict[str, Any]) -> tuple[Rule, ...]:
@@ -189,8 +193,8 @@ def test_one_late_line_costs_few_frames() -> None:
     calm = random.Random(1)
     with simulation(alerts=made) as sim:
         two = {"world": 2, "beat": 100_000}
-        sim.write("a.jsonl", file(*steps([calm.uniform(1, 2) for _ in range(5000)]), id="a", rank=0, **two))
-        sim.write("b.jsonl", file(*[barrier(at) for at in range(5000)], id="b", rank=1, **two))
+        sim.write("a.jsonl", file(*steps([calm.uniform(1, 2) for _ in range(1500)]), id="a", rank=0, **two))
+        sim.write("b.jsonl", file(*[barrier(at) for at in range(1500)], id="b", rank=1, **two))
         sim.tick()
         book = sim.experiment.alert_book
         before = book._verdicts.evaluated
@@ -312,7 +316,7 @@ def pieces_of(files: dict[str, bytes], chance: random.Random) -> Iterable[tuple[
 
 
 @given(seed=st.integers(0, 2**32), at_once=st.sampled_from((3, 60, 4096)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_live_equals_replay(seed: int, at_once: int) -> None:
     """Lines in any order, looks in between, kills at any time, bounded pieces: the verdicts are those over the stored
     rows, and those of a replay, which reads everything at once.
@@ -340,3 +344,36 @@ def test_live_equals_replay(seed: int, at_once: int) -> None:
             assert verdicts(live) == verdicts(replayed)
     finally:
         alert_book.AT_ONCE = before
+
+
+def test_a_kill_at_any_moment_keeps_each_episode_once() -> None:
+    """Between any two statements of the store: the verdicts are those of a sidecar that nothing disturbs, each once."""
+    chance = random.Random(9078246)
+    order = []
+    for name, data in a_job(chance).items():
+        found = data.splitlines(keepends=True)
+        third = len(found) // 3 + 1
+        order += [(at, name, b"".join(found[at * third : (at + 1) * third])) for at in range(3)]
+    order.sort()
+
+    def run(fatal: int) -> dict[int, Row]:
+        with pytest.MonkeyPatch.context() as patch, simulation(alerts=MANY) as sim:
+            patch.setattr(Store, "connection_class", Fragile)
+            sim.restart()
+            FUSE.moments, FUSE.fatal = 0, fatal
+            state = sim.directory / "rlship" / "state"
+            FUSE.last_words = lambda: shutil.copytree(state, sim.directory / "snapshot")
+            for _, name, data in order:
+                sim.write(name, data)
+                surviving(sim, sim.tick)
+                sim.wait(15.0)
+            surviving(sim, sim.finish)
+            FUSE.fatal = -1
+            check(sim, MANY)
+            return verdicts(sim)
+
+    expected = run(-1)
+    moments = FUSE.moments
+    assert len(expected) > 3 and moments > 150
+    for fatal in chance.sample(range(1, moments + 1), 5):
+        assert run(fatal) == expected, fatal

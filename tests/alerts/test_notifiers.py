@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from click.testing import CliRunner, Result
 from rlship_sidecar import config
 from rlship_sidecar.alerts.episodes import Episode, Moment
 from rlship_sidecar.alerts.rules import Rule, each_rule
+from rlship_sidecar.alerts.verdict_rows import alert_row
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.notifiers import registry
@@ -26,10 +28,15 @@ from rlship_sidecar.notifiers.contract import Message
 from rlship_sidecar.notifiers.mail import Mail
 from rlship_sidecar.notifiers.message import message_of
 from rlship_sidecar.notifiers.slack import body_of
+from rlship_sidecar.rows import Arrival, Row
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from rlship_sidecar.store.changes import Changes
 from rlship_sidecar.store.store import Store
 from tests.alerts.receivers import Receiver, receiver
 from tests.kit.files import CLOSE, barrier, file, log
+from tests.loopback.backend import LoopbackBackend
+from tests.sinks.kinds import client_env
+from tests.sinks.rows import make_run
 
 NOW = 1_763_600_000.0
 (RULE,) = each_rule(
@@ -491,3 +498,33 @@ def test_a_replay_notifies_no_one(tmp_path: Path) -> None:
         assert told.exit_code == 0, told.output
         kinds = [json.loads(line)["kind"] for line in (tmp_path / "again" / "rows.jsonl").read_text().splitlines()]
         assert kinds == ["step", "alert"] and there.taken == []
+
+
+def test_alerts_of_wandb(tmp_path: Path) -> None:
+    """`alerts` in [sink.wandb]: the one client tells W&B of each new episode once, with its level; a later revision and
+    an episode of long ago are no news.
+    """
+    now = time.time()
+
+    def verdict(number: int, *episodes: Episode, t: float = 0.0, revision: int = 0) -> Row:
+        made = alert_row(5, "global_step", t, episodes)
+        return replace(made, arrival=Arrival(number, revision, made.keys(), "complete"))
+
+    def at(first: int, age_s: float, severity: str = "critical") -> Episode:
+        began = Moment(5, now - age_s)
+        evidence = (("it", 20.0),)
+        return Episode("high", severity, "firing", f"trainer/0.{first}", (0, 0, 0), began, began, began, None, evidence)
+
+    with LoopbackBackend() as backend:
+        sink = WandbSink(env=client_env(backend.environment(tmp_path / "home")))
+        run = make_run(tmp_path, rows=3, alerts="warning")
+        assert sink.open(run) == 0
+        sink.write([verdict(0, at(1, 10)), verdict(1, at(1, 10), at(2, 10, "warning"), revision=1)])
+        sink.write([verdict(2, at(3, 7200), revision=2)])
+        sink.flush()
+        sink.close()
+        told = [(one["title"], one["text"], one["severity"]) for one in backend.alerts]
+        assert told == [
+            ("high critical at trainer/0.1", "since step 5: it 20", "ERROR"),
+            ("high warning at trainer/0.2", "since step 5: it 20", "WARN"),
+        ]

@@ -72,6 +72,7 @@ class LoopbackBackend:
         """What was uploaded, by the name under which it was."""
         self.lock = threading.RLock()
         self.artifacts = Artifacts()
+        self.alerts: list[dict[str, Any]] = []
         self._faults: list[Fault] = []
         self._deleted: set[tuple[str, str]] = set()
         self._server: Server | None = None
@@ -252,6 +253,9 @@ class LoopbackBackend:
         if operation == "CreateRunFiles":
             files = [{"name": name, "uploadUrl": f"{self.url}/storage/{name}"} for name in given["files"]]
             return {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}
+        if operation == "NotifyScriptableRunAlert":
+            self.alerts.append(given)
+            return {"notifyScriptableRunAlert": {"success": True}}
         if operation in ARTIFACT_OPERATIONS:
             return self.artifacts.answer(operation, given, self.url)
         if all(key[0] != place for key in self.runs):

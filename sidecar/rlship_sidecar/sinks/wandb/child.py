@@ -196,6 +196,8 @@ def _take_rows(
                 values[key] = client.histogram(values[key])
             tables.bytes += message["tables_bytes"]
             client.log(run, values, message["tables"], message["row_number"])
+            for alert in message["alerts"]:
+                client.alert(run, alert)
             told.logged((*values, *message["tables"]), message["summary"])
             acknowledgements.logged(message["row_number"] + 1)
         elif "describe" in message:

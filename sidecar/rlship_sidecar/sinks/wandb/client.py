@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import EXTRAS, FIRST
+from rlship_sidecar.sinks.wandb.alerts import AlertWords
 from rlship_sidecar.sinks.wandb.described import STORE_ID, Described, RunWords
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 from rlship_sidecar.sinks.wandb.told import ToldSummary
@@ -208,6 +209,14 @@ def histogram(value: Mapping[str, Any]) -> Any:
     import wandb
 
     return wandb.Histogram(np_histogram=(value["values"], value["bins"]))
+
+
+def alert(run: Any, words: AlertWords) -> None:
+    """Have W&B tell the people who follow the run. A failure is no reason to lose rows."""
+    try:
+        run.alert(title=words["title"], text=words["text"], level=words["level"], wait_duration=0)
+    except (ValueError, TypeError) as problem:
+        sys.stderr.write(f"an alert is left out: {type(problem).__name__}: {problem}\n")
 
 
 def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number: int) -> None:

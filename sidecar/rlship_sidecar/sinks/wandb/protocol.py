@@ -12,6 +12,7 @@ import threading
 from typing import Any, Literal, NoReturn, TypedDict, final
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.wandb.alerts import AlertWords
 from rlship_sidecar.sinks.wandb.described import Described, RunWords
 
 # What a person can do while the server cannot be reached.
@@ -67,6 +68,7 @@ class RowMessage(TypedDict):
     hists: list[str]
     tables_bytes: int
     summary: dict[str, float]
+    alerts: list[AlertWords]
     tables: dict[str, dict[str, Any]]
     values: dict[str, Any]
 

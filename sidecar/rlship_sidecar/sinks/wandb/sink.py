@@ -33,6 +33,7 @@ from rlship_sidecar.sinks.names import (
 )
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.wandb.access import asked_mode, expected_mode, server_of
+from rlship_sidecar.sinks.wandb.alerts import SEVERITIES, AlertWords, NewEpisodes
 from rlship_sidecar.sinks.wandb.described import described
 from rlship_sidecar.sinks.wandb.keeping import SummaryKeeper
 from rlship_sidecar.sinks.wandb.link import ChildLink, environment
@@ -64,6 +65,7 @@ OPTIONS = (
     "base_url",
     "tags",
     "transmit_interval",
+    "alerts",
     *names.OPTIONS,
     *budget.OPTIONS,
 )
@@ -157,6 +159,7 @@ class WandbSink(Sink):
     - `dir`: where an offline run is written (default: the state directory). An online run keeps its files there while
       it is open (default: the temporary folder).
     - `base_url`, `transmit_interval` (seconds, at least 1).
+    - `alerts`: "warning" or "critical" to have W&B tell people of episodes of rules that are so grave.
     - `first` and `extras`: see `names`.
     - `ranks` ("global_reduce", or "per_rank_reduce" to add values of single ranks) and `max_keys` (default 2000; see
       `budget`).
@@ -174,6 +177,7 @@ class WandbSink(Sink):
         self._scratch: tuple[Path, int] | None = None  # with the descriptor that shows whose it is
         self._axes: tuple[Axes, Axes] | None = None  # of actors, and of names without an actor
         self._budget: budget.KeyBudget | None = None
+        self._episodes: NewEpisodes | None = None
         self._next = 0
         self._digest = ""
         self._window = SendWindow()
@@ -249,6 +253,8 @@ class WandbSink(Sink):
         self._scratch = scratch, _ = _scratch(run.state_dir, folder)
         axes, bare = self._axes = Axes(run.state_dir), Axes(run.state_dir, NAMES_FILE)
         self._budget = budget.budget("wandb", state_dir, options)
+        if options.get("alerts") and self._episodes is None and not run.is_replay:
+            self._episodes = NewEpisodes(options["alerts"])
         self.note = self.advice = ""
         remember(run)
         request = _open_request(run, options, env, self._limits, scratch, folder, axes=(axes.pairs, bare.pairs))
@@ -302,7 +308,8 @@ class WandbSink(Sink):
             new = point(row, shown, self._admitted(row))
             axes, bare = self._axes
             axes.add(new.axis, new.actor)
-            self._send(self._link, new, bare.add(new.axis, *new.names), self._keeper.add(shown, row, new))
+            alerts = [] if self._episodes is None else self._episodes.of(row, time.time())
+            self._send(self._link, new, bare.add(new.axis, *new.names), self._keeper.add(shown, row, new), alerts)
         self._link.check()
 
     def flush(self) -> None:
@@ -364,7 +371,14 @@ class WandbSink(Sink):
         self.note = self._budget.note
         return shown
 
-    def _send(self, link: ChildLink, point: Point, names: Sequence[str], summary: Mapping[str, float]) -> None:
+    def _send(
+        self,
+        link: ChildLink,
+        point: Point,
+        names: Sequence[str],
+        summary: Mapping[str, float],
+        alerts: Sequence[AlertWords],
+    ) -> None:
         size = len(point.data) + len(point.tables)
         self._window.await_room(link, size)
         head = orjson.dumps(
@@ -376,6 +390,7 @@ class WandbSink(Sink):
                 "hists": point.hists,
                 "summary": summary,
                 "tables_bytes": len(point.tables),
+                "alerts": alerts,
             }
         )
         link.send_line(b'%b,"tables":%b,"values":%b}' % (head[:-1], point.tables, point.data))
@@ -454,6 +469,9 @@ def _check_option(name: str, value: Any) -> None:
     elif name == "mode":
         if value not in MODES:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
+    elif name == "alerts":
+        if value not in SEVERITIES:
+            raise WrongOption("wandb", name, f"is {value!r}", ", ".join(SEVERITIES), str(value), SEVERITIES)
     elif name not in (*budget.OPTIONS, *names.OPTIONS):
         check_text("wandb", name, value)
 
