@@ -203,6 +203,21 @@ def test_late_and_before() -> None:
     assert (found["grad_up"].state, found["kv_full"].state) == (LATE, "before")
 
 
+def test_what_comes_and_goes_anyway_says_nothing() -> None:
+    """A cache that was full now and then before the episode is no sign of it; one that was once is."""
+
+    def full(*steps: int) -> Callable[[int, dict[str, float]], None]:
+        def fault(at: int, values: dict[str, float]) -> None:
+            timeouts(at, values)
+            values["gen/kv_usage"] = 1.0 if at in steps or at in (98, 99) else 0.5
+
+        return fault
+
+    habit = [at + more for at in (20, 40, 60) for more in (0, 1)]
+    assert evidence(rows(fault=full(*habit)))["kv_full"].state == "before"
+    assert evidence(rows(fault=full(20, 21)))["kv_full"].state == SHOWS
+
+
 def test_a_sign_that_ended_long_ago_does_not_count() -> None:
     """One that was over 50 steps before the episode is absent; one that was so 10 steps before shows."""
 
