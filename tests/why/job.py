@@ -115,6 +115,7 @@ class Job:
         made = Logger(str(self.folder), identity, clock=lambda: self._clock, timing=Timing(beat=1e9, look=1e9))
         made.steps.count(False)
         made.start()
+        made.flush()  # so that its file begins now, by the job's clock
         stack.callback(made.close)
         return made
 

@@ -141,10 +141,11 @@ def test_a_generator_that_came_back_with_old_weights(tmp_path: Path) -> None:
     to get weights.
     """
     said = incident(tmp_path, old_weights, restarted=1)
-    assert said["causes"][0]["cause"] == "replica_serves_checkpoint"
+    first = said["causes"][0]
+    assert (first["cause"], first["place"], first["host"]) == ("replica_serves_checkpoint", "generator/1.0", "n0")
     signs = said["signs"]
     assert signs["restart"]["onset"]["step"] <= signs["version_falls"]["onset"]["step"] <= FAULT_AT + 1
-    assert signs["restart"]["actor"] == "generator"
+    assert (signs["restart"]["actor"], signs["restart"]["rank"]) == ("generator", "generator/1.0")
 
 
 def test_a_healthy_job_has_nothing_to_explain(tmp_path: Path) -> None:

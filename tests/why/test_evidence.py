@@ -12,7 +12,7 @@ import pytest
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.rows import ALIGNED, LEDGER, Lineage, Row, Unit
-from rlship_sidecar.why.asking import Question, Reply, UnknownMetric, reply_to
+from rlship_sidecar.why.asking import NoFiles, Question, Reply, UnknownMetric, reply_to
 from rlship_sidecar.why.detectors import INSIDE, RESTARTS, Detector, detectors_of, follow, standing_out
 from rlship_sidecar.why.evidence import ABSENT, LATE, SHOWS, UNKNOWN, Evidence
 from rlship_sidecar.why.graph import Sign, graph_of, read
@@ -366,11 +366,12 @@ def test_ranks_are_looked_up_once() -> None:
         one.per_rank["trainer/rwd/latency_s"] = [("0.0", 1.0), ("0.1", slow), ("0.2", 1.0)]
     asked: list[set[str]] = []
 
-    def hosts(ranks: set[str]) -> dict[str, str]:
-        asked.append(ranks)
-        return {"trainer/0.1": "n7"}
+    class Seen(NoFiles):
+        def hosts(self, ranks: set[str]) -> dict[str, str]:
+            asked.append(ranks)
+            return {"trainer/0.1": "n7"}
 
-    said = ask(made, hosts=hosts)
+    said = ask(made, files=Seen())
     assert len(asked) == 1 and "trainer/0.1" in asked[0]
     assert said.hosts == {"trainer/0.1": "n7"}
     assert INSIDE not in "".join(asked[0])
