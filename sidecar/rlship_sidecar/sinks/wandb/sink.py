@@ -71,7 +71,7 @@ OPTIONS = (
     "base_url",
     "tags",
     "transmit_interval",
-    "alerts",
+    "alerts_from",
     *names.OPTIONS,
     *budget.OPTIONS,
 )
@@ -196,6 +196,14 @@ class Axes:
         return new
 
 
+@dataclass(slots=True)
+class _BesideRows:
+    """What the run shows beside rows: what the job said of it, by its digest, and alerts about `episodes`."""
+
+    digest: str = ""
+    episodes: NewEpisodes | None = None
+
+
 class WandbSink(Sink):
     """Ships rows to W&B through a child process.
 
@@ -207,7 +215,7 @@ class WandbSink(Sink):
     - `dir`: where an offline run is written (default: the state directory). An online run keeps its files there while
       it is open (default: the temporary folder).
     - `base_url`, `transmit_interval` (seconds, at least 1).
-    - `alerts`: "warning" or "critical" to have W&B tell people of episodes of rules that are so grave.
+    - `alerts_from`: "warning" or "critical" to have W&B tell people of episodes of rules that are so grave.
     - `first` and `extras`: see `names`.
     - `ranks` ("global_reduce", or "per_rank_reduce" to add values of single ranks) and `max_keys` (default 2000; see
       `budget`).
@@ -225,9 +233,8 @@ class WandbSink(Sink):
         self._scratch: tuple[Path, int] | None = None  # with the descriptor that shows whose it is
         self._axes: tuple[Axes, Axes] | None = None  # of actors, and of names without an actor
         self._budget: budget.KeyBudget | None = None
-        self._episodes: NewEpisodes | None = None
         self._next = 0
-        self._digest = ""
+        self._beside = _BesideRows()
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
         self._window = FIRST_WINDOW_BYTES
@@ -302,8 +309,8 @@ class WandbSink(Sink):
         self._scratch = scratch, _ = _scratch(run.state_dir, folder)
         axes, bare = self._axes = Axes(run.state_dir), Axes(run.state_dir, NAMES_FILE)
         self._budget = budget.budget("wandb", state_dir, options)
-        if options.get("alerts") and self._episodes is None and not run.is_replay:
-            self._episodes = NewEpisodes(options["alerts"])
+        if options.get("alerts_from") and self._beside.episodes is None and not run.is_replay:
+            self._beside.episodes = NewEpisodes(options["alerts_from"])
         self.note = self.advice = ""
         remember(run)
         request = _open_request(run, options, env, self._limits, scratch, folder, axes=(axes.pairs, bare.pairs))
@@ -325,7 +332,7 @@ class WandbSink(Sink):
             logger.warning("%s", note)
         self._next = int(opened["opened"])
         renamed.tell_once("wandb", state_dir, self._next, names_of(options))
-        self._digest = ""
+        self._beside.digest = ""
         self._pending.clear()
         self._pending_bytes = 0
         self._window = FIRST_WINDOW_BYTES
@@ -345,7 +352,7 @@ class WandbSink(Sink):
         assert self._link is not None and self._run is not None
         env = os.environ if self._env is None else self._env
         found = described(replace(self._run, run_data=run), _options(self._run.options), env)
-        self._digest = found["digest"]
+        self._beside.digest = found["digest"]
         self._link.send({"describe": found})
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -358,7 +365,8 @@ class WandbSink(Sink):
             new = point(row, shown, self._admitted(row))
             axes, bare = self._axes
             axes.add(new.axis, new.actor)
-            alerts = [] if self._episodes is None else self._episodes.of(row, time.time())
+            episodes = self._beside.episodes
+            alerts = [] if episodes is None else episodes.of(row, time.time())
             self._send(self._link, new, bare.add(new.axis, *new.names), alerts)
         self._link.check()
 
@@ -366,7 +374,7 @@ class WandbSink(Sink):
         """Return once the server confirms the rows and the run's data; offline, once they are in the file and synced to
         the disk.
         """
-        link, last, digest = self._link, self._next, self._digest
+        link, last, digest = self._link, self._next, self._beside.digest
         assert link is not None
         # Sent for confirmed rows, too: only a flush makes the client say the job's own summary again after rows.
         link.send({"flush": True})
@@ -515,7 +523,7 @@ def _check_option(name: str, value: Any) -> None:
     elif name == "mode":
         if value not in MODES:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
-    elif name == "alerts":
+    elif name == "alerts_from":
         if value not in SEVERITIES:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(SEVERITIES), str(value), SEVERITIES)
     elif name not in (*budget.OPTIONS, *names.OPTIONS):
