@@ -24,7 +24,8 @@ class Verdict:
 
     `step` is where it was trained, None if it was not. Then `tau` is the time after which its fate is settled.
     `pending`: it was neither trained nor dropped by then; it is lost if the trainer has an entry at or after `tau`,
-    else open. `counts` are those of `COUNTS` and `SAMPLES` that are not 0, `compared` whether each compared field differs.
+    else open. `counts` are those of `COUNTS` and `SAMPLES` that are not 0, `compared` whether each compared field
+    differs.
     """
 
     t: float
