@@ -24,9 +24,12 @@ from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.similar import similar
 
 CONFIG_FILE = "rlship.toml"
-# Keys that direct rows, files, credentials and alerts. They are taken only from a file that no user but this one and
-# root can write.
-WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file", "alert", "alerts", "notify")
+# Keys that direct rows, files, credentials, alerts and what explains them. They are taken only from a file that no user
+# but this one and root can write.
+WHERE = (
+    *("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file"),
+    *("alert", "alerts", "why", "notify"),
+)
 # Keys that concern the sidecar as a whole. Below a watched folder, the file of an experiment does not set them.
 OF_THE_SIDECAR = ("state_dir", "drain_s", "metrics_address", "metrics_port", "metrics_file")
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
@@ -49,6 +52,7 @@ _Window = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, a numbe
 _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
 _Rules = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [alert.divergence]")]
+_Graph = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [why.cause.NAME]")]
 _Notifiers = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [notify.oncall]")]
 _Switch = Annotated[bool, Meta(description="true or false")]
 _Samples = Annotated[int, Meta(ge=0, le=100, description="an integer in 0..100")]
@@ -67,7 +71,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `poll_s` None: the filesystem decides. `state_dir` None: `rlship/state` in each experiment. `metrics_port` and
     `metrics_file` None: no metrics there. `reductions` is keyed "<actor>/<metric>" or "<metric>"; the former wins.
-    `alert` has by name what rules of alerts have other than those that come with rlship.
+    `alert` has by name what rules of alerts have other than those that come with rlship, and `why` what the graph of
+    signs and causes has.
     """
 
     grace_s: _MoreSeconds = 30.0
@@ -96,6 +101,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reductions: _Reductions = msgspec.field(default_factory=dict)
     alerts: _Switch = True
     alert: _Rules = msgspec.field(default_factory=dict)
+    why: _Graph = msgspec.field(default_factory=dict)
     notify_max_age_s: _Seconds = 3600.0
     notify: _Notifiers = msgspec.field(default_factory=dict)
 
@@ -139,6 +145,10 @@ def load(
             from rlship_sidecar.alerts import rules
 
             settings[key] = rules.merged(settings.get(key, {}), value)
+        elif key == "why":
+            from rlship_sidecar.why import graph
+
+            settings[key] = graph.merged(settings.get(key, {}), value)
         elif key == "notify":
             settings[key] = {**settings.get(key, {}), **_checked(place, key, value)}
         else:
@@ -235,6 +245,10 @@ def _from_file(
             from rlship_sidecar.alerts import rules  # most settings have none
 
             rules.check(value, str(path), raw.decode())
+        if key == "why":
+            from rlship_sidecar.why import graph
+
+            graph.check(value, str(path), raw.decode())
         yield str(path), key, value
 
 
@@ -301,7 +315,7 @@ def stranger(path: Path, found: os.stat_result) -> int | None:
 
 
 def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
-    variables = {_PREFIX + key.upper(): key for key in _TYPES if key not in ("sink", "alert", "notify")}
+    variables = {_PREFIX + key.upper(): key for key in _TYPES if key not in ("sink", "alert", "why", "notify")}
     for variable, text in sorted(env.items()):
         if not variable.startswith(_PREFIX) or not text.strip():
             continue

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.frames import FrameNames, Frames, StepFrame
-from rlship_sidecar.rows import ALIGNED, CLOCK, Lineage, Row
+from rlship_sidecar.alerts.rules import rules_of
+from rlship_sidecar.rows import ALIGNED, CLOCK, LEDGER, Lineage, Row, Unit
 from tests.alerts.rows import T0, row
 
 
@@ -163,3 +166,24 @@ def test_a_lineage_may_begin_earlier_than_it_seemed() -> None:
     found = frames_of(rows, "trainer/loss")
     assert sorted(found[0, 0, 1]) == [0, 1, 2, 5]
     assert sorted(found[0, 0, 0]) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_ledger_joins_the_step_of_its_row() -> None:
+    """What the ledger counts at step N is in the lead's frame N, whether its row comes before or after the lead's."""
+    key = "zz_rlship/ledger/sign_wrong"
+    counted = [replace(row(step, {}), unit=Unit("", LEDGER, step), values={key: float(step)}) for step in (1, 2)]
+    rows = [counted[0], row(1, {"x": 1.0}), row(2, {"x": 1.0}), counted[1]]
+    found = frames_of(rows, key)[0, 0, 0]
+    assert {step: frame.values for step, frame in found.items()} == {1: {key: 1.0}, 2: {key: 2.0}}
+
+
+def test_a_wrong_sign_in_the_ledger_fires_at_once() -> None:
+    """One group with a wrong sign of its advantages is an episode of the rule `ledger_breach` at its step."""
+    history = History(rules_of(), "trainer")
+    for step in range(5):
+        values = {"zz_rlship/ledger/sign_wrong": float(step == 3), "zz_rlship/ledger/groups": 2.0}
+        history.take([row(step, {"x": 1.0}), replace(row(step, {}), unit=Unit("", LEDGER, step), values=values)])
+    history.settle()
+    assert [(one.rule, one.fired.step, one.evidence) for one in history.episodes()] == [
+        ("ledger_breach", 3, (("signs", 1.0),))
+    ]

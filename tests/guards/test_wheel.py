@@ -81,6 +81,7 @@ def worker(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--quiet",
             "--no-deps",
             "--no-index",
+            "--no-compile",
             "--target",
             str(site),
             str(wheel),
@@ -135,7 +136,7 @@ def test_a_worker_is_told_how_to_get_the_rest(worker: Path) -> None:
 
 
 def test_the_rules_of_alerts_are_in_it(wheel: Path) -> None:
-    """The package brings the rules that `rlship alerts` reads."""
+    """The package brings the rules that `rlship alerts` reads, and the graph that `rlship why` does."""
     with zipfile.ZipFile(wheel) as packed:
-        text = packed.read("rlship_sidecar/alerts/alerts.toml")
-    assert text == (PACKAGES["rlship_sidecar"] / "alerts" / "alerts.toml").read_bytes()
+        for name in ("alerts/alerts.toml", "why/graph.toml"):
+            assert packed.read(f"rlship_sidecar/{name}") == (PACKAGES["rlship_sidecar"] / name).read_bytes()

@@ -64,6 +64,10 @@ class LoopbackBackend:
         self.requests: list[Request] = []
         self.stale_lines = 0
         """How many of the newest history lines the answers about a run leave out: a replica that lags."""
+        self.keeps_summaries = True
+        """Whether what a client says of the summary is kept. If not, the summary has the values of the last lines, as
+        if the client had died right after them.
+        """
         self.stored: dict[str, bytes] = {}
         """What was uploaded, by the name under which it was."""
         self.lock = threading.RLock()
@@ -209,7 +213,7 @@ class LoopbackBackend:
                     if run is None:
                         answer = Answer(404)
                     else:
-                        run.take(payload)
+                        run.take(payload, summary=self.keeps_summaries)
                 else:
                     self.stored[name] = body
             if fault is not None:
@@ -275,7 +279,7 @@ class LoopbackBackend:
         run.job_type = given.get("jobType") or run.job_type
         if given.get("config"):
             run.config = json.loads(given["config"])
-        if given.get("summaryMetrics"):
+        if given.get("summaryMetrics") and self.keeps_summaries:
             run.summary = json.loads(given["summaryMetrics"])
         run.finished = False
         return {"bucket": run.describe(self.stale_lines), "inserted": inserted}

@@ -16,6 +16,7 @@ from rlship_formats.catalogue.metrics import METRICS, lookup
 from rlship_formats.values import REDUCTIONS
 from rlship_sidecar.rows import (
     ALIGNED,
+    LEDGER,
     STEP,
     Lineage,
     RankName,
@@ -28,6 +29,7 @@ from rlship_sidecar.rows import (
 
 MISSING, SHORT, TAG = "coverage/missing", "coverage/short", "tag/"
 NONFINITE = "/nonfinite"
+JOINED = (STEP, ALIGNED, LEDGER)  # the kinds of rows that say something of a step of the lead
 MAX_PLACES = 16  # of the ranks that are missing or short, of which a frame names the first
 _ENDS = frozenset((*REDUCTIONS, "nonfinite", "argmax_rank", "argmax_replica"))
 _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
@@ -273,7 +275,7 @@ class Frames:
             early, self._early = self._early, []
             for one in early:
                 yield from self.take(one)
-        elif unit.kind in (STEP, ALIGNED):
+        elif unit.kind in JOINED:
             if self._axis is None:
                 self._early.append(row)
             elif belongs(row, self._axis):
@@ -327,7 +329,7 @@ class Frames:
 
 def belongs(row: Row, axis: str) -> bool:
     """Whether a row of another actor than the lead is part of the frame of its index."""
-    return row.unit.kind == ALIGNED or (row.unit.kind == STEP and axis in row.x)
+    return row.unit.kind in JOINED and (row.unit.kind != STEP or axis in row.x)
 
 
 def _add(part: Part, values: dict[str, float], ranks: dict[str, RankValues]) -> None:

@@ -13,6 +13,7 @@ from rlship_sidecar import output
 from rlship_sidecar.cli.alerts import alerts
 from rlship_sidecar.cli.check import check
 from rlship_sidecar.cli.demo import demo
+from rlship_sidecar.cli.diff import diff
 from rlship_sidecar.cli.doctor import doctor
 from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.hook import hook
@@ -24,6 +25,7 @@ from rlship_sidecar.cli.scrape import scrape
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.sysmon import sysmon
 from rlship_sidecar.cli.watch import watch
+from rlship_sidecar.cli.why import why
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.report.terminal import clean
 
@@ -39,7 +41,7 @@ Exit codes:
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
 # With `| head` the reader has what it wanted: these verbs end without a message, as other programs do.
-_SHORT = ("status", "alerts", "export", "query", "metrics", "check", "doctor")
+_SHORT = ("status", "alerts", "why", "diff", "export", "query", "metrics", "check", "doctor")
 
 SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
@@ -87,7 +89,11 @@ def _name_variables(verb: click.Command) -> None:
             flag.allow_from_autoenv = False  # the automatic name would be the parameter's
 
 
-for verb in (run, watch, replay, status, alerts, query, export, sysmon, scrape, metrics, check, doctor, hook, demo):
+_VERBS: tuple[click.Command, ...] = (
+    *(run, watch, replay, status, alerts, why, query, diff, export),
+    *(sysmon, scrape, metrics, check, doctor, hook, demo),
+)
+for verb in _VERBS:
     _name_variables(verb)
     rlship.add_command(verb)
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rlship_sidecar.alerts.episodes import Episode
-from rlship_sidecar.alerts.frames import FrameNames, StepParts, belongs
+from rlship_sidecar.alerts.frames import JOINED, FrameNames, StepParts, belongs
 from rlship_sidecar.alerts.rules import Rule, wanted
 from rlship_sidecar.alerts.verdict_rows import TABLE, alert_row, steps_of
 from rlship_sidecar.alerts.verdicts import PIECE, Piece, Verdicts
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.pipeline.past_rows import PastRows
-from rlship_sidecar.rows import ALERT, ALIGNED, STEP, Arrival, Lineage, Row, Unit, lineage_of
+from rlship_sidecar.rows import ALERT, STEP, Arrival, Lineage, Row, Unit, lineage_of
 from rlship_sidecar.store.alerts import AlertTables
 from rlship_sidecar.store.past_rows import PastRowTable
 from rlship_sidecar.store.store import Store
@@ -228,7 +228,7 @@ class AlertBook:
                 self._axis = self._axis or next(iter(row.x), "")
         for row in rows:
             unit = row.unit
-            if unit.kind not in (STEP, ALIGNED):
+            if unit.kind not in JOINED:
                 continue
             self._places.add((unit.actor, unit.kind))
             if stored and (newest := self._store.newest(unit)) is not None:

@@ -83,6 +83,7 @@ class StepRows:
                 row = self._reduced(Unit(name, STEP, closing.step), window, actor, short)
                 self._note_past(row, window, actor)
                 rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
+        self._mark_tables(now)
         return rows
 
     def flush(self) -> None:
@@ -94,7 +95,9 @@ class StepRows:
         """Of closings those that become rows; the others are over with this."""
         for closing in closings:
             if not self._wants(closing.step):
-                actor.close(closing.step)
+                window = actor.close(closing.step)
+                if window is not None:
+                    self.recall.pass_over(Unit(actor.name, STEP, closing.step), window)
         return [closing for closing in closings if self._wants(closing.step)]
 
     def _wants(self, step: int) -> bool:
@@ -119,7 +122,17 @@ class StepRows:
                 row = self._revision(actor, step, windows.get(step), first_no + len(rows), now)
                 if row is not None:
                     rows.append(row)
+        self._mark_tables(now)
         return rows, revised
+
+    def _mark_tables(self, now: float) -> None:
+        """Later rows become dirty where an earlier step of their stretch shows other tables."""
+        tables = self.recall.tables
+        for name, step in tables.moved:
+            actor = self.actors[name]
+            for later, partial in actor.rows.rows_between(*tables.later(step), partial=False):
+                actor.mark_dirty(later, now, partial=partial)
+        tables.moved.clear()
 
     def _reduced(self, unit: Unit, window: UnitLines, actor: Actor, short: Short) -> Row:
         streaming = self.streaming
@@ -155,6 +168,10 @@ class StepRows:
                 return False
             actor.refill(windows)
         shown = [closing for closing in closings if self._wants(closing.step)]
+        if len(shown) < len(closings):
+            for unit, window in sorted(actor.windows(closings).items(), key=lambda one: one[0]):
+                if not self._wants(unit.index):
+                    self.recall.pass_over(unit, window)
         return self.recall.show(actor.windows(shown), now=now, end=end)
 
     def _revision(self, actor: Actor, step: int, window: UnitLines | None, no: int, now: float) -> Row | None:
@@ -166,6 +183,7 @@ class StepRows:
         # A row keeps what foreign files that are gone said, so what is known of its ranks stays, too.
         short = self._look_back(actor, step, window, now, whole=not self.recall.lacking)
         row = self.recall.kept(self._reduced(unit, window, actor, short), before)
+        self.recall.tables.note(actor.name, step, frozenset(row.samples))
         if not self.recall.lacking:
             self._note_past(row, window, actor)
         changed = row.differing(before)

@@ -113,6 +113,7 @@ def survey(
             or dead_values
             or claims
             or WRITERS_FOLDER in experiment.intake.oddities
+            or experiment.intake.torn
             or unread_files(experiment)
         ),
         actors=actors,

@@ -1,0 +1,212 @@
+"""From stored rows to the answer: which episode is meant, its window, its evidence, its causes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from rlship_formats.catalogue.metrics import lookup
+from rlship_sidecar.alerts.episodes import CLEARING, CRITICAL, FIRING, Episode, Moment
+from rlship_sidecar.alerts.evaluation import History
+from rlship_sidecar.alerts.expression import Name
+from rlship_sidecar.alerts.rules import Rule
+from rlship_sidecar.alerts.signals import Signal
+from rlship_sidecar.rows import Row
+from rlship_sidecar.similar import similar
+from rlship_sidecar.why.evidence import Evidence, observe
+from rlship_sidecar.why.graph import BOTH, DOWN, UP, Graph, entry_of
+from rlship_sidecar.why.ranking import Around, Explanation, rank, symptoms_of
+from rlship_sidecar.why.window import LAGS, Survey, Window, families_of, window_of
+
+MAX_LAG = 100
+BEGUN_WITHIN = 3  # frames before the first row that shows a restart
+NEAR = 60  # steps between episodes that are named together
+
+
+class Files(Protocol):
+    """What the writers' files say of processes, which rows do not."""
+
+    def hosts(self, ranks: set[str]) -> Mapping[str, str]:
+        """The hosts of ranks, as far as they are known."""
+        ...
+
+    def begun(self, actor: str, first: float, last: float) -> Sequence[str]:
+        """The ranks of an actor that began anew between two times."""
+        ...
+
+
+class NoFiles:
+    """Nothing is known of processes."""
+
+    def hosts(self, ranks: set[str]) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def begun(self, actor: str, first: float, last: float) -> Sequence[str]:
+        """None."""
+        return ()
+
+
+NO_FILES = NoFiles()
+
+
+class Question(NamedTuple):
+    """What is asked: an episode at `step`, or that began in first..last, of a rule or of the metric `metric`."""
+
+    metric: str = ""
+    step: int | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer, and what else is known. Without an episode `answer` is None and `note` says why."""
+
+    note: str = ""
+    answer: Explanation | None = None
+    others: tuple[Episode, ...] = ()
+    last: Moment | None = None
+    about: str = ""
+    hosts: Mapping[str, str] | None = None
+
+
+class UnknownMetric(Exception):
+    """No row has the metric; `near` are names that are similar."""
+
+    def __init__(self, near: Sequence[str]) -> None:
+        super().__init__(", ".join(near))
+        self.near = tuple(near)
+
+
+def reply_to(
+    question: Question,
+    read: Callable[[], Iterable[Row]],
+    lead: str,
+    rules: tuple[Rule, ...],
+    graph: Graph,
+    files: Files = NO_FILES,
+) -> Reply:
+    """Explanation a question about the rows that `read` gives, twice in the order of their numbers."""
+    survey = Survey(lead, families_of(graph), keys=set() if question.metric else None)
+    own = (rule_of(question.metric),) if question.metric else ()
+    history = History((*own, *rules), lead)
+    history.take(survey.watch(read()))
+    history.settle()
+    last = history.last()
+    if last is None:
+        return Reply("no step of the lead has a row (lead = … in rlship.toml)")
+    if own:
+        _require_known(question.metric, history, survey)
+    episodes = history.episodes()
+    asked = [one for one in episodes if not own or one.rule == own[0].name]
+    episode = choose(asked, question)
+    if episode is None:
+        return Reply(_calm(question, len(asked)), last=last)
+    detectors = survey.detectors(graph)
+    window = window_of(read(), episode, survey, detectors)
+    if window is None:
+        return Reply("the rows changed while they were read; ask again", last=last)
+    lag = lag_of(window)
+    evidence = {name: _placed(one, window, graph, files) for name, one in observe(window, detectors, lag).items()}
+    every = (*own, *rules)
+    symptoms = symptoms_of(episode, every, graph, evidence)
+    where = files.hosts(
+        {one.rank for one in evidence.values() if one.rank} | ({episode.place} if episode.place else set())
+    )
+    answer = rank(graph, episode, symptoms, evidence, Around(lag, where, lead))
+    others = tuple(one for one in episodes if one.id != episode.id and _is_near(one, episode))
+    about = next((rule.about for rule in every if rule.name == episode.rule), "")
+    return Reply("", answer, others, last, about, where)
+
+
+def _placed(one: Evidence, window: Window, graph: Graph, files: Files) -> Evidence:
+    """Evidence of a restart with the rank that began anew, if it was only one."""
+    if graph.signs[one.sign].value != "restart" or one.onset is None or one.rank:
+        return one
+    before = window.frames[max(0, one.at - BEGUN_WITHIN)].t
+    after = window.frames[min(one.at + 1, len(window.frames) - 1)].t
+    ranks = files.begun(one.actor, before, after)
+    return replace(one, rank=ranks[0]) if len(ranks) == 1 else one
+
+
+def _calm(question: Question, count: int) -> str:
+    what = f"{question.metric} did not leave its usual range" if question.metric else "no rule fired"
+    if not count:
+        return what
+    return f"{what} in steps {_text(question.first)}..{_text(question.last)}"
+
+
+def _text(step: int | None) -> str:
+    return "" if step is None else str(step)
+
+
+def choose(episodes: Sequence[Episode], question: Question) -> Episode | None:
+    """The episode that is meant: at a step the one that it lies in, or the nearest; else one that goes on before one
+    that is over, critical before a warning, the newest lineage, the last one.
+    """
+    found = [
+        one
+        for one in episodes
+        if (question.first is None or one.last.step >= question.first)
+        and (question.last is None or one.first.step <= question.last)
+    ]
+    return max(found, key=lambda one: _key(one, question.step), default=None)
+
+
+def _key(one: Episode, step: int | None) -> tuple[object, ...]:
+    distance = 0
+    if step is not None:
+        distance = max(one.first.step - step, step - one.last.step, 0)
+    going_on = one.state in (FIRING, CLEARING)
+    return -distance, going_on, one.severity == CRITICAL, one.lineage, one.fired.step, one.first.step, one.rule
+
+
+def _is_near(one: Episode, other: Episode) -> bool:
+    return one.first.step - NEAR <= other.fired.step and other.first.step - NEAR <= one.fired.step
+
+
+def lag_of(window: Window) -> int:
+    """How many steps the trainer is behind what generators do, at most: what they log around the episode."""
+    most = 0.0
+    for frame in window.frames[max(0, window.first - NEAR) : window.last + 1]:
+        most = max([most, *(frame.values[name] for name in LAGS if name in frame.values)])
+    return round(min(most, MAX_LAG))
+
+
+# A metric that the user names ---------------------------------------------------------------------------------------
+
+
+def rule_of(metric: str) -> Rule:
+    """A rule by which one metric is a symptom: by its kind of evidence, in either direction."""
+    actor, slash, rest = metric.partition("/")
+    entry = entry_of(metric) or (lookup(actor, rest) if slash else None)
+    names = (metric,) if entry is None or entry_of(metric) is entry else (metric, entry.name)
+    kind = "claim" if entry is None else entry.evidence.kind
+    size = 0.0 if entry is None else entry.evidence.size
+    if entry is not None and kind == "invariant" and entry.evidence.direction in (UP, DOWN):
+        bound: dict[str, Any] = {"high" if entry.evidence.direction == UP else "low": size}
+        signal = Signal("it", "invariant", names, direction=entry.evidence.direction, **bound)
+    elif kind == "curve":
+        signal = Signal("it", "break", names, direction=BOTH, size=size, window=30)
+    else:
+        signal = Signal("it", "level", names, direction=BOTH, ratio=size if size > 1 else 1.5)
+    need = (1, 1) if signal.kind == "invariant" else (2, 3)
+    about = f"{metric} left its usual range"
+    return Rule(f"metric {metric}", about, "", (signal,), Name("it"), None, None, need, need, 10)
+
+
+def _require_known(metric: str, history: History, survey: Survey) -> None:
+    known, _ = history.knowledge()[1][f"metric {metric}", "it"]
+    if not known:
+        keys = survey.keys or ()
+        names = {*keys, *(found for key in keys for found in _catalogued(key))}
+        if metric not in names:
+            raise UnknownMetric(similar(metric, sorted(names), 3))
+
+
+def _catalogued(key: str) -> list[str]:
+    actor, _, rest = key.partition("/")
+    found = lookup(actor, rest)
+    return [] if found is None or "<" in found.name else [found.name]

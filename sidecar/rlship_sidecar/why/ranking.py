@@ -1,0 +1,305 @@
+"""From evidence to ranked causes. Pure.
+
+Each sign multiplies or divides the weight of a cause by a fixed factor (STRENGTHS). Nothing is fitted. What follows
+from another sign that the cause does not explain counts for nothing, and so does what began too late. `unknown` is
+always a candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from rlship_sidecar.alerts.episodes import Episode
+from rlship_sidecar.alerts.rules import Rule
+from rlship_sidecar.alerts.signals import Signal
+from rlship_sidecar.why.evidence import ABSENT, BEFORE, LATE, LATER_THAN, SHOWS, UNKNOWN, Evidence
+from rlship_sidecar.why.graph import BOTH, DOWN, STRENGTHS, UP, Cause, EvidencePart, Graph, Sign
+
+UNKNOWN_WEIGHT = 4.0  # more than one weak sign, less than a strong one
+ORDER_WEIGHT = 2.5  # signs of a cause in the wrong order, or at different places, divide by it; at one place multiply
+SYMPTOM = "weak"  # of the symptom itself, which all its causes share, no more counts
+MANY = STRENGTHS["strong"]  # what all signs that do not show come to, and all weak ones that are against a cause
+RULED_OUT = 1 / 8
+
+# What became of a part of the evidence.
+FOR, AGAINST, EXPLAINED, TOO_LATE, OLD, OPEN = "for", "against", "explained", "too late", "before", "not logged"
+
+
+class Around(NamedTuple):
+    """What else is known: by how many steps effects may lag, the hosts of ranks that stand out, and the lead."""
+
+    lag: int = 0
+    hosts: Mapping[str, str] = MappingProxyType({})
+    lead: str = ""
+
+
+NOWHERE = Around()
+
+
+class JudgedPart(NamedTuple):
+    """What a sign says of one cause. `factor` is what it multiplies the weight by; `by` the sign that explains it."""
+
+    part: EvidencePart
+    evidence: Evidence
+    verdict: str
+    factor: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A cause with its weight. `cause` is None for `unknown`. `order` names signs that came in the wrong order."""
+
+    cause: Cause | None
+    weight: float
+    place: str
+    found: tuple[JudgedPart, ...] = ()
+    order: tuple[tuple[str, str], ...] = ()
+
+    def of(self, *verdicts: str) -> list[JudgedPart]:
+        """The parts of its evidence with one of these verdicts."""
+        return [one for one in self.found if one.verdict in verdicts]
+
+    @property
+    def supporting(self) -> list[JudgedPart]:
+        """What speaks for it and shows, in order of time."""
+        shown = [one for one in self.of(FOR) if one.part.wanted]
+        return sorted(shown, key=lambda one: (one.evidence.at, -one.factor))
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why an episode began. `candidates` are ranked and hold `unknown`; `symptoms` are the signs that its rule saw."""
+
+    episode: Episode
+    symptoms: tuple[str, ...]
+    roots: tuple[str, ...]
+    evidence: Mapping[str, Evidence]
+    candidates: tuple[Candidate, ...]
+    ruled_out: tuple[str, ...]
+
+
+def symptoms_of(episode: Episode, rules: Sequence[Rule], graph: Graph, evidence: Mapping[str, Evidence]) -> list[str]:
+    """The signs that the rule's true signals saw, of the same metric in the same direction; those that show, if any."""
+    true = {name for name, _ in episode.evidence}
+    signals = [one for rule in rules if rule.name == episode.rule for one in rule.signals]
+    seen = [one for one in signals if one.name in true] or signals
+    found = [
+        sign.name
+        for sign in graph.signs.values()
+        if any(_sees(signal, sign) for signal in seen) and sign.name in evidence
+    ]
+    return [name for name in found if evidence[name].state in (SHOWS, LATE)] or found
+
+
+def _sees(signal: Signal, sign: Sign) -> bool:
+    if signal.kind == "stalled" or sign.test == "stalls":
+        return signal.kind == "stalled" and sign.test == "stalls"
+    if (signal.kind == "peer") != (sign.test == "apart"):
+        return False
+    if (signal.less, signal.of) != (sign.less, sign.of) or not set(signal.metrics) & set(sign.metrics):
+        return False
+    way = signal.direction
+    if signal.kind in ("invariant", "above"):
+        way = BOTH if signal.low is not None and signal.high is not None else DOWN if signal.low is not None else UP
+    return BOTH in (way, sign.direction) or way == sign.direction
+
+
+def rank(
+    graph: Graph,
+    episode: Episode,
+    symptoms: Sequence[str],
+    evidence: Mapping[str, Evidence],
+    around: Around = NOWHERE,
+) -> Explanation:
+    """The causes of an episode, the likeliest first."""
+    physics = _Physics(graph, evidence, around.lag)
+    roots = physics.roots(symptoms)
+    candidates = [
+        _candidate(cause, symptoms, evidence, physics, around)
+        for cause in graph.causes.values()
+        if not symptoms or any(reached in symptoms for sign in cause.shows for reached in physics.reached(sign))
+    ]
+    ruled_out = [one for one in candidates if one.weight <= RULED_OUT]
+    # A cause of which nothing shows is no candidate, however little speaks against it.
+    left = [one for one in candidates if one.supporting]
+    left.append(Candidate(None, UNKNOWN_WEIGHT, _origin(graph, roots, evidence, around.lead) or episode.place))
+    left.sort(key=_rank_key)
+    return Explanation(
+        episode,
+        tuple(symptoms),
+        tuple(roots),
+        evidence,
+        tuple(left),
+        tuple(one.cause.name for one in ruled_out if one.cause is not None),
+    )
+
+
+def _rank_key(one: Candidate) -> tuple[float, int, int]:
+    """The greater weight first; then what has more evidence, then what began first, then the order of the graph."""
+    shown = one.supporting
+    return -one.weight, -len(shown), min((found.evidence.at for found in shown), default=0)
+
+
+def _origin(graph: Graph, roots: Sequence[str], evidence: Mapping[str, Evidence], lead: str) -> str:
+    """Where what happened first has its origin: the rank that stands out, else the actor."""
+    if not roots:
+        return ""
+    one, at = evidence[roots[0]], graph.signs[roots[0]].at
+    return one.rank or (one.actor if one.actor and (not at or one.actor != lead) else at) or one.actor
+
+
+class _Physics:
+    """Which signs follow from which, among those that show."""
+
+    def __init__(self, graph: Graph, evidence: Mapping[str, Evidence], lag: int) -> None:
+        self._graph = graph
+        self._evidence = evidence
+        self._lag = lag
+        self._shown = [name for name, one in evidence.items() if one.state in (SHOWS, LATE)]
+        broken = {name for name, one in evidence.items() if one.state == ABSENT}
+        self._reach = {name: graph.reach(name, broken) for name in self._shown}
+
+    def reached(self, sign: str) -> frozenset[str]:
+        """A sign and all to which it leads."""
+        return self._graph.reached[sign]
+
+    def follows(self, sign: str, other: str) -> bool:
+        """Whether a sign that shows can follow from another one: in the graph, in order, and soon enough."""
+        within = self._reach.get(other, {}).get(sign)
+        if within is None or sign == other:
+            return False
+        late = self._evidence[sign].at - self._evidence[other].at
+        return -LATER_THAN <= late <= within + self._lag + LATER_THAN
+
+    def explained_by(self, sign: str, own: Collection[str] = ()) -> str:
+        """The first sign from which one follows, and that does itself not follow from `own` signs; "" without any.
+
+        Of two signs that each lead to the other one, the first in time explains.
+        """
+        own = [name for name in own if name in self._reach]
+        others = [
+            name
+            for name in self._shown
+            if name not in own and self._explains(name, sign) and not any(self._explains(one, name) for one in own)
+        ]
+        return min(others, key=lambda name: self._evidence[name].at, default="")
+
+    def _explains(self, one: str, other: str) -> bool:
+        return self.follows(other, one) and (not self.follows(one, other) or self._is_before(one, other))
+
+    def _is_before(self, one: str, other: str) -> bool:
+        return self._evidence[one].at < self._evidence[other].at
+
+    def roots(self, symptoms: Sequence[str]) -> list[str]:
+        """The signs that lead to the symptoms, or are symptoms, and follow from no other; the first in time first."""
+        of = [
+            name
+            for name in self._shown
+            if name in symptoms or (self._evidence[name].state == SHOWS and not self.reached(name).isdisjoint(symptoms))
+        ]
+        found = [name for name in of if not self.explained_by(name)] or of
+        return sorted(found, key=lambda name: self._evidence[name].at)
+
+    def place(self, cause: Cause, found: Sequence[JudgedPart], lead: str) -> str:
+        """Where a cause lies: at the rank that stands out, of the actor that the cause names if it names one."""
+        shown = sorted((one for one in found if one.verdict == FOR and one.part.wanted), key=lambda one: -one.factor)
+        ranked = [one.evidence for one in shown if one.evidence.rank]
+        if not cause.at:
+            return next((one.place for one in (*ranked, *(one.evidence for one in shown)) if one.place), "")
+        here = [
+            one.evidence
+            for one in shown
+            if one.evidence.actor == cause.at
+            # Whatever the job calls its generators: not what the trainer logs about them.
+            or (self._graph.signs[one.part.sign].at == cause.at and one.evidence.actor not in ("", lead))
+        ]
+        best = next((one for one in here if one.rank), None) or next(iter(here), None)
+        if cause.at == "node" and (best is None or not best.rank):
+            best = next(iter(ranked), best)  # the rank that runs there
+        return cause.at if best is None else best.place
+
+    def disorder(self, signs: Sequence[str]) -> list[tuple[str, str]]:
+        """Pairs of signs of which the second leads to the first by an edge, and began later."""
+        return [
+            (edge.to, name)
+            for name in signs
+            for edge in self._graph.signs[name].leads_to
+            if edge.to in signs and self._evidence[name].at - self._evidence[edge.to].at > LATER_THAN
+        ]
+
+
+def _candidate(
+    cause: Cause,
+    symptoms: Sequence[str],
+    evidence: Mapping[str, Evidence],
+    physics: _Physics,
+    around: Around,
+) -> Candidate:
+    found = tuple(_judge(part, symptoms, evidence, physics, cause.shows) for part in cause.evidence)
+    weight = _weight(found)
+    shown = [one.part.sign for one in found if one.verdict == FOR and one.part.wanted]
+    order = tuple(physics.disorder(shown))
+    weight *= _locality([evidence[name].rank for name in shown if evidence[name].rank], around.hosts)
+    return Candidate(cause, weight / ORDER_WEIGHT ** len(order), physics.place(cause, found, around.lead), found, order)
+
+
+def _weight(found: Sequence[JudgedPart]) -> float:
+    """The product of all factors. What does not show tells causes apart, and makes no cause: it counts where a decisive
+    or strong sign shows. Together such signs come to no more than one strong sign, and so do all weak ones against it.
+    """
+    weight, silent, doubt, distinctive = 1.0, 1.0, 1.0, False
+    for one in found:
+        if one.verdict == FOR and not one.part.wanted:
+            silent *= one.factor
+        elif one.verdict == AGAINST and one.part.strength == "weak":
+            doubt *= one.factor
+        else:
+            weight *= one.factor
+            distinctive = distinctive or (one.verdict == FOR and one.part.strength != "weak")
+    return weight * max(doubt, 1 / MANY) * (min(silent, MANY) if distinctive else 1.0)
+
+
+def _locality(ranks: Sequence[str], hosts: Mapping[str, str]) -> float:
+    """What it says that several signs have ranks that stand out: at one place, or at several of them."""
+    if len(ranks) < 2:
+        return 1.0
+    if len(set(ranks)) == 1:
+        return ORDER_WEIGHT
+    by_actor: dict[str, str] = {}
+    clash = any(by_actor.setdefault(name.partition("/")[0], name) != name for name in ranks)
+    where = {hosts.get(name, "") for name in ranks}
+    if clash or ("" not in where and len(where) > 1):
+        return 1 / ORDER_WEIGHT
+    return ORDER_WEIGHT if len(where) == 1 and "" not in where else 1.0
+
+
+def _judge(
+    part: EvidencePart,
+    symptoms: Sequence[str],
+    evidence: Mapping[str, Evidence],
+    physics: _Physics,
+    own: Collection[str],
+) -> JudgedPart:
+    strength = STRENGTHS[part.strength]
+    one = evidence.get(part.sign) or Evidence(part.sign, UNKNOWN, ())
+    if one.state == UNKNOWN:
+        return JudgedPart(part, one, OPEN, 1.0)
+    if one.state == ABSENT:
+        return JudgedPart(part, one, *((AGAINST, 1 / strength) if part.wanted else (FOR, strength)))
+    if one.state == BEFORE:
+        return JudgedPart(part, one, OLD, 1.0)
+    if not part.wanted:
+        # What is not expected and comes after the symptom may be a consequence of anything.
+        return JudgedPart(part, one, *((AGAINST, 1 / strength) if one.state == SHOWS else (TOO_LATE, 1.0)))
+    upstream = part.sign not in symptoms and not physics.reached(part.sign).isdisjoint(symptoms)
+    if one.state == LATE and (upstream or not symptoms):
+        return JudgedPart(part, one, TOO_LATE, 1.0)
+    if by := physics.explained_by(part.sign, own):
+        return JudgedPart(part, one, EXPLAINED, 1.0, by)
+    if part.sign in symptoms and part.strength == "strong":
+        strength = STRENGTHS[SYMPTOM]
+    return JudgedPart(part, one, FOR, strength)
