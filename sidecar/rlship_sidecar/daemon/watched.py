@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -21,7 +22,6 @@ from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, UNSEEN, FilesSeen,
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.filesystem import filesystem_of
-from rlship_sidecar.notifiers.mail import Mail
 from rlship_sidecar.observe.own import SelfMetrics
 from rlship_sidecar.ownership.inherit import lost_its_store
 from rlship_sidecar.ownership.lease import Lease, acquire, owner
@@ -43,6 +43,9 @@ from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import CountingStore
 from rlship_sidecar.tail.listing import WRITERS_FOLDER
 from rlship_sidecar.tally import Tally
+
+if TYPE_CHECKING:
+    from rlship_sidecar.notifiers.mail import Mail
 
 IDLE_POLL_S = 1.0  # between two looks at the clock where change events wake the loop
 NETWORK_POLL_S = 0.5  # where no events do
@@ -113,8 +116,7 @@ class Watched:
     @property
     def mail(self) -> Mail | None:
         """What notifiers are to send; None without notifiers."""
-        teller = self.experiment.alert_book.teller
-        return teller if isinstance(teller, Mail) else None
+        return cast("Mail | None", self.experiment.alert_book.teller)
 
     def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
         """Run one tick if it is due or files changed. `changed` names the files by folder. Returns True to be called
@@ -410,6 +412,8 @@ def open_watched(
         _claim(store, path, state_dir)
         mail = None
         if config.notify and config.alerts and replay is None:
+            from rlship_sidecar.notifiers.mail import Mail  # most have no notifiers, and HTTP takes time to import
+
             mail = Mail(store, path.resolve().name, config.notify, config.notify_max_age_s, may_send=lease.held)
         experiment = Experiment(
             path,
