@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 # More than cores: many tests wait for other processes.
 JOBS ?= $(shell echo $$(($$(nproc) + 2)))
+CORES ?= $(shell nproc)
 DIR ?= demo
 MINUTES ?= 10
 SEED ?= 1
@@ -15,14 +16,14 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist load
 # Markers of tests that `make test` leaves out: see pyproject.toml.
 APART := toolchain or ray or long
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs gpu frameworks clean
+.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs gpu frameworks incidents clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED) RUNS=$(RUNS) SWAPS=$(SWAPS)"
 
-demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
-	$(BIN)/python -m rlship demo "$(DIR)"
+demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR; FAULT=NAME makes something go wrong
+	$(BIN)/python -m rlship demo "$(DIR)"$(if $(FAULT), --fault "$(FAULT)")
 
 test: $(VENV)/.installed-dev ## Test every promise, on JOBS cores (minutes; needs nothing but Python)
 	$(PYTEST) -m "not ($(APART))"
@@ -64,6 +65,9 @@ gpu: $(VENV)/.installed-dev ## Try GPU times, tensors and system metrics on a re
 
 frameworks: $(VENV)/.installed-dev $(VENV)-frameworks/.installed $(VENV)-ms-swift/.installed $(VENV)-native/.installed ## Train with TRL, ms-swift and others under the sidecar (minutes; 7 GB of packages)
 	$(BIN)/python -m tests.frameworks $(VENV)-frameworks $(VENV)-ms-swift $(VENV)-native $(TRY)
+
+incidents: $(VENV)/.installed-dev ## Try alerts and `rlship why` on simulated incidents and healthy runs, on CORES cores (half an hour)
+	$(BIN)/python -m benchmarks.incidents --jobs $(CORES)
 
 clean: ## Remove what tools and builds left behind, but not the virtual environment
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections import deque
+from contextlib import suppress
 
 from .buffer import Tally
 from .filesystem import is_network
@@ -35,6 +37,8 @@ LOST = frozenset(
 )
 # O_PATH also opens a folder that may be searched but not read; macOS lacks it.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHARED = stat.S_ISGID | stat.S_IWGRP
+_GROUP_READS = stat.S_IRGRP | stat.S_IXGRP
 
 
 class Disk:
@@ -74,12 +78,32 @@ class Disk:
         return is_network(path)
 
     def make_folder(self, path: str) -> None:
-        """Create a folder if it is missing."""
+        """Create a folder and those above it, if they are missing. Whom the group of a folder above is meant for may
+        write in them, too, whatever the umask.
+        """
+        if os.path.isdir(path) and not os.path.islink(path):
+            return
+        above = os.path.dirname(path)
+        if above and not os.path.isdir(above):
+            self.make_folder(above)
         try:
-            os.makedirs(path, exist_ok=True)
+            os.mkdir(path)
         except FileExistsError:
             _refuse_link(path)
-            raise
+            if not os.path.isdir(path):
+                raise
+        else:
+            _share_with_group(path, above or os.curdir)
+
+
+def _share_with_group(path: str, above: str) -> None:
+    """Let the group write in a new folder where the folder `above` has its set-group-ID bit and lets it write. A
+    sidecar of that group keeps its state there. A umask that lets the group not even read is heeded.
+    """
+    meant, made = os.stat(above).st_mode, os.stat(path).st_mode
+    if meant & _SHARED == _SHARED and made & _GROUP_READS == _GROUP_READS and not made & stat.S_IWGRP:
+        with suppress(OSError):  # the sidecar and `rlship doctor` say it, where it matters
+            os.chmod(path, stat.S_IMODE(made) | stat.S_IWGRP)
 
 
 def _refuse_link(path: str) -> None:

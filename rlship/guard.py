@@ -7,7 +7,7 @@ import _signal  # type: ignore[import-not-found]  # `signal` itself takes a mill
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Concatenate, ParamSpec, Protocol, TypeVar
+    from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
     class _Reporting(Protocol):
         def failed(self, where: str, error: Exception) -> None: ...
@@ -32,6 +32,17 @@ def raised_by_signal(error: BaseException) -> bool:
             return True
         trace = trace.tb_next
     return False
+
+
+def safely(report: Callable[[Exception], object], call: Callable[..., R], *args: Any, **options: Any) -> R | None:
+    """The result of a call. An error goes to `report` in the job's place, and the result is None."""
+    try:
+        return call(*args, **options)
+    except Exception as error:  # the promise is that logging never crashes the job
+        if raised_by_signal(error):
+            raise
+        report(error)
+        return None
 
 
 def guarded(fallback: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -57,11 +58,8 @@ def pytest_collection_finish() -> None:
     """Have no garbage collection look through what all of the tests are: thousands of objects that stay to the end."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Collect them at the end: extension modules look then for what is left of theirs."""
-    gc.unfreeze()
+    # Extension modules look at the very end for what is left of theirs; before, pytest collects ten times.
+    atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(tryfirst=True)  # before markers select

@@ -16,6 +16,7 @@ import os
 import time
 
 from .. import registry
+from ..hook.interception import folder_in_sweep
 from . import boards, places
 from .recorder import Place, Recorder, fault, notices
 from .running import State, begin
@@ -219,6 +220,8 @@ class Facade:
         run_id = str(run.id)
         if self._runs:  # runs that are open at one time are actors of one experiment
             folder = self._runs[-1]._rlship.recorder.place.folder
+        elif os.environ.get("WANDB_SWEEP_ID"):  # of any agent of the sweep, on any machine
+            folder = folder_in_sweep(self._base, run_id)
         else:
             folder = self._folders.get(run_id) or places.folder_of(self._base, len(set(self._folders.values())) + 1)
         os.environ["RLSHIP_DIR"] = folder  # processes that start from now on work for this run

@@ -10,7 +10,7 @@ import os
 import time
 
 from .. import registry
-from ..guard import raised_by_signal
+from ..guard import safely
 from ..notices import Notices
 from ..steps import whole_step
 from .recording import SOURCE, current
@@ -47,14 +47,12 @@ class Endpoint:
         self._notices = Notices()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Done:
-        try:
-            self._call(*args, **kwargs)
-        except Exception as error:  # the promise is that logging never crashes the job
-            if raised_by_signal(error):
-                raise
-            what = f"{self._call.__name__.strip('_')}: {type(error).__name__}: {error}"
-            self._notices.once(what, f"metric logger: {what}; the call is left out")
+        safely(self._say, self._call, *args, **kwargs)
         return Done()
+
+    def _say(self, error: Exception) -> None:
+        what = f"{self._call.__name__.strip('_')}: {type(error).__name__}: {error}"
+        self._notices.once(what, f"metric logger: {what}; the call is left out")
 
     call_one = call = choose = route = fanout = broadcast = __call__
 

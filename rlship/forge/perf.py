@@ -11,7 +11,7 @@ from functools import update_wrapper
 
 from ..gpu import cuda
 from ..gpu import memory as gpu_memory
-from ..guard import raised_by_signal
+from ..guard import safely
 from ..tracing import is_coroutine_function
 from .recording import current
 
@@ -93,15 +93,15 @@ class Tracer:
 
     def start(self) -> None:
         """Begin."""
-        self._safely(self._start)
+        self._call(self._start)
 
     def step(self, step_name: str) -> None:
         """End the step `step_name`, which began at `start` or at the `step` before."""
-        self._safely(self._step, step_name)
+        self._call(self._step, step_name)
 
     def stop(self) -> None:
         """End the whole. What ran since the last step counts in the total only."""
-        self._safely(self._stop)
+        self._call(self._stop)
 
     def __enter__(self) -> Tracer:
         self.start()
@@ -112,16 +112,11 @@ class Tracer:
     ) -> None:
         self.stop()
 
-    def _safely(self, call: Callable[..., None], *args: Any) -> None:
+    def _call(self, call: Callable[..., None], *args: Any) -> None:
         logger = current.logger()
         if not logger.start() or _off():
             return
-        try:
-            call(logger, *args)
-        except Exception as error:  # the promise is that logging never crashes the job
-            if raised_by_signal(error):
-                raise
-            logger.failed("Tracer", error)
+        safely(lambda error: logger.failed("Tracer", error), call, logger, *args)
 
     def _start(self, logger: Logger) -> None:
         if self._began is not None:

@@ -33,16 +33,36 @@ _reported: set[str] = set()
 
 
 def start(after: Sequence[str] = tuple(AFTER)) -> None:
-    """Watch this process's imports of the modules `after` from now on. Does nothing the second time."""
+    """Watch this process's imports of the modules `after` from now on. Does nothing the second time.
+
+    With the hook, a process of a run of a sweep and those that it starts log into that run's own folder.
+    """
     global _finder
     if _finder is not None or any(name in sys.modules for name in SIDECAR):
         return
+    folder, run_id = os.environ.get("RLSHIP_DIR"), os.environ.get("WANDB_RUN_ID")
+    if folder and run_id and os.environ.get("WANDB_SWEEP_ID") and tuple(after) != ASKED:
+        os.environ["RLSHIP_DIR"] = folder_in_sweep(folder, run_id)
     _finder = Finder(after)
     sys.meta_path.insert(0, _finder)
     for name in after:
         # A start-up file of the environment, or what runs before Ray's hook, may have imported it before.
         if (module := imported(name)) is not None:
             _hand_over(module)
+
+
+def folder_in_sweep(folder: str, run_id: str) -> str:
+    """The folder of one run of a sweep whose agent was given `folder`: `<folder>-sweep-<run id>`. Applying it twice
+    changes nothing, and neither does applying it to a folder that has the run's id for a name.
+
+    `rlship run --watch` finds it by this name (`discover.further_runs`).
+    """
+    # W&B's ids have no `/`; what else a name of a folder should not have is replaced.
+    name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in run_id)
+    folder = folder.rstrip("/") or folder
+    if os.path.basename(folder) == name or folder.endswith(f"-sweep-{name}"):
+        return folder
+    return f"{folder}-sweep-{name}"
 
 
 def stop() -> None:

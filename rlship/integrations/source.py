@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .. import registry
-from ..guard import raised_by_signal
+from .. import guard, registry
 from ..identity import detect
 from ..logger import Logger
 from ..notices import Notices
@@ -85,11 +84,9 @@ def open_beside(source: str, actor: str, *, replica: str, rank: int, world: int)
 
 def safely(framework: str, call: Callable[..., T], *args: Any) -> T | None:
     """The result of a call for a framework. A fault is said once on stderr, and the result is None."""
-    try:
-        return call(*args)
-    except Exception as error:  # the promise is that logging never crashes the job
-        if raised_by_signal(error):
-            raise
+
+    def say(error: Exception) -> None:
         what = f"{call.__name__.strip('_')}: {type(error).__name__}: {error}"
         _notices.once(f"{framework} {what}", f"integration of {framework}: {what}; it is left out")
-        return None
+
+    return guard.safely(say, call, *args)

@@ -35,6 +35,11 @@ def facade_drives() -> bool:
     return _facade_drives
 
 
+def current_driver() -> Driver | None:
+    """This process's driver, if it logs to rlship."""
+    return _driver
+
+
 class Driver:
     """The backend `rlship` of verl's Tracking: what the driver logs, at its step."""
 
@@ -56,6 +61,10 @@ class Driver:
         """Offer rows of a table, each with its score."""
         for row, score in rows:
             self._logger.sample(table, row, score=score, step=step)
+
+    def ledger(self, hop: str, keys: Any, step: int | None, given: dict[str, Any]) -> None:
+        """Record the groups of a batch; `keys` has one key for each sample."""
+        self._logger.ledger(hop, keys, step=step, **given)
 
     def _log(self, data: Mapping[str, Any], step: int) -> None:
         logger = self._logger

@@ -26,7 +26,10 @@ from rlship_sidecar.similar import similar
 CONFIG_FILE = "rlship.toml"
 # Keys that direct rows, files, credentials, alerts and what explains them. They are taken only from a file that no user
 # but this one and root can write.
-WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file", "alert", "why")
+WHERE = (
+    *("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file"),
+    *("alert", "alerts", "why", "notify"),
+)
 # Keys that concern the sidecar as a whole. Below a watched folder, the file of an experiment does not set them.
 OF_THE_SIDECAR = ("state_dir", "drain_s", "metrics_address", "metrics_port", "metrics_file")
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
@@ -50,6 +53,7 @@ _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
 _Rules = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [alert.divergence]")]
 _Graph = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [why.cause.NAME]")]
+_Notifiers = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [notify.oncall]")]
 _Switch = Annotated[bool, Meta(description="true or false")]
 _Samples = Annotated[int, Meta(ge=0, le=100, description="an integer in 0..100")]
 _ShortWindow = Annotated[int, Meta(ge=0, le=1000, description="an integer in 0..1000; 0: not looked for")]
@@ -95,8 +99,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     metrics_address: _Address = "127.0.0.1"
     metrics_file: _Path | None = None
     reductions: _Reductions = msgspec.field(default_factory=dict)
+    alerts: _Switch = True
     alert: _Rules = msgspec.field(default_factory=dict)
     why: _Graph = msgspec.field(default_factory=dict)
+    notify_max_age_s: _Seconds = 3600.0
+    notify: _Notifiers = msgspec.field(default_factory=dict)
 
 
 def load(
@@ -142,6 +149,8 @@ def load(
             from rlship_sidecar.why import graph
 
             settings[key] = graph.merged(settings.get(key, {}), value)
+        elif key == "notify":
+            settings[key] = {**settings.get(key, {}), **_checked(place, key, value)}
         else:
             settings[key] = _checked(place, key, value)
     return Config(**settings, sink=options)
@@ -224,6 +233,8 @@ def _from_file(
             value = str(path.parent.absolute() / Path(value).expanduser())
         if key == "sink" and isinstance(value, dict):
             value = {name: _without(options, apart.get(name, ())) for name, options in value.items()}
+        if key == "notify" and isinstance(value, dict):
+            value = {name: _with_paths(path.parent, options) for name, options in value.items()}
         if key == "reductions" and isinstance(value, dict):
             value = {metric: [names] if isinstance(names, str) else names for metric, names in value.items()}
         if distrust is not None and key in WHERE and key not in of_strangers:
@@ -239,6 +250,18 @@ def _from_file(
 
             graph.check(value, str(path), raw.decode())
         yield str(path), key, value
+
+
+def _with_paths(folder: Path, options: Any) -> Any:
+    """Options of a notifier, with the files that they name relative to the folder of the settings."""
+    if not isinstance(options, dict):
+        return options  # the type check reports it
+    return {
+        option: str(folder.absolute() / Path(value).expanduser())
+        if option.endswith("_file") and isinstance(value, str) and value
+        else value
+        for option, value in options.items()
+    }
 
 
 def _without(options: Any, names: Collection[str]) -> Any:
@@ -292,7 +315,7 @@ def stranger(path: Path, found: os.stat_result) -> int | None:
 
 
 def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
-    variables = {_PREFIX + key.upper(): key for key in _TYPES if key not in ("sink", "alert", "why")}
+    variables = {_PREFIX + key.upper(): key for key in _TYPES if key not in ("sink", "alert", "why", "notify")}
     for variable, text in sorted(env.items()):
         if not variable.startswith(_PREFIX) or not text.strip():
             continue
@@ -322,7 +345,7 @@ def _env_value(variable: str, key: str, text: str) -> Any:
             raise UsageProblem(
                 f"{variable}: not JSON: {problem}", """write RLSHIP_REDUCTIONS='{"trainer/loss": ["mean", "max"]}'"""
             ) from problem
-    if key == "per_rank":
+    if key in ("per_rank", "alerts"):
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if key in ("samples", "samples_every", "short_window", "metrics_port", "opens_per_s"):
         return int(text) if text.isascii() and text.isdigit() else text

@@ -11,15 +11,17 @@ import orjson
 
 from rlship_formats.values import Histogram
 
-STEP, ALIGNED, CLOCK, POINT, LEDGER = "step", "aligned", "clock", "point", "ledger"
+STEP, ALIGNED, CLOCK, POINT, LEDGER, ALERT = "step", "aligned", "clock", "point", "ledger", "alert"
+OWN_KINDS = (LEDGER, ALERT)  # of units without an actor, whose index is a step of the lead
+ALERT_KEYS = "zz_rlship/alert"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
     """The subject of one row.
 
-    `index` is the step of a `kind` "step", "aligned" or "ledger", the number of the window of a "clock", and the byte
-    offset of the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
+    `index` is the step of a `kind` "step", "aligned", "ledger" or "alert", the number of the window of a "clock", and
+    the byte offset of the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
     """
 
     actor: str
@@ -142,6 +144,11 @@ def plain_lineage(attempts: Sequence[int]) -> Lineage:
     return 0, max(attempts, default=0), 0
 
 
+def lineage_of(row: Row) -> Lineage:
+    """From which start of the job the newest lines of a row of a step are."""
+    return row.coverage.lineage or plain_lineage(row.coverage.attempts)
+
+
 def count_short(coverage: Coverage) -> int:
     """Count the ranks that are short of any metric, each once."""
     return len({rank for ranks in coverage.short.values() for rank in each_rank(ranks)})
@@ -231,10 +238,10 @@ class Row:
 
     def table_key(self, table: str) -> str:
         """The key of a table of samples: `<actor>/samples/<table>`, for streams under `<actor>/aligned/` and
-        `clock/<actor>/`.
+        `clock/<actor>/`, for episodes under `zz_rlship/alert/`.
         """
         kind, actor = self.unit.kind, self.unit.actor
-        family = f"{actor}/aligned" if kind == ALIGNED else f"clock/{actor}" if kind == CLOCK else actor
+        family = f"{actor}/aligned" if kind == ALIGNED else f"clock/{actor}" if kind == CLOCK else actor or ALERT_KEYS
         return f"{family}/samples/{table}"
 
     def _shipped(self, values: dict[str, _Value]) -> dict[str, _Value]:

@@ -15,6 +15,7 @@ from rlship_sidecar.alerts.evaluation import Evaluation
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.rules import Rule, each_rule
 from tests.alerts.definition import episodes_of
+from tests.kit.cases import few
 
 T0 = 1_763_600_000.0
 NAMES = ("a", "b", "c")
@@ -101,14 +102,14 @@ def from_scratch(rules: tuple[Rule, ...], given: Sequence[StepFrame]) -> list[Ep
 
 @pytest.mark.parametrize("one", RULES, ids=lambda one: f"{one.signals[0].kind}-{len(one.signals)}")
 @given(given_frames=frames())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 def test_the_engine_says_what_the_definition_says(one: Rule, given_frames: list[StepFrame]) -> None:
     """Of every kind of signal, with values that are missing, odd steps and restarts."""
     assert forms(from_scratch((one,), given_frames)) == episodes_of(one, given_frames)
 
 
 @given(given_frames=frames(), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 def test_any_order_and_any_pieces_give_the_same(given_frames: list[StepFrame], data: st.DataObject) -> None:
     """Frames come late, again with other values, or not at all in the end; the verdicts are those of what is there."""
     evaluation = Evaluation(RULES)
@@ -135,7 +136,7 @@ def test_any_order_and_any_pieces_give_the_same(given_frames: list[StepFrame], d
 
 
 @given(given_frames=frames(), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 def test_a_fork_has_what_is_below_it(given_frames: list[StepFrame], data: st.DataObject) -> None:
     """A lineage goes on from the frames below its first step, and the one before it stays what it was."""
     first = data.draw(st.integers(0, given_frames[-1].index + 1))

@@ -195,3 +195,47 @@ def test_a_rollback_of_a_real_experiment(tmp_path: Path) -> None:
         (episode,) = map(json.loads, told.stdout.splitlines())
     assert (episode["state"], episode["first"]["step"], episode["ended"]["step"]) == ("superseded", 2, 4)
     assert episode["lineage"] == [0, 0, 0]
+
+
+def test_what_a_sidecar_says_while_it_watches(tmp_path: Path) -> None:
+    """`watch` makes rows of verdicts: at sinks, for `query`, in `status`; `alerts` says the same of the stored rows."""
+    made = tmp_path / "run"
+    (made / "rlship").mkdir(parents=True)
+    values = [1, 20, 20, 1, 1, 1, 20, 20, 20]
+    lines = [line for at, x in enumerate(values) for line in (log(at, x=x) | {"t": T0 + at}, barrier(at))]
+    (made / "rlship" / "a.jsonl").write_bytes(file(*lines, CLOSE, world=1))
+    (made / "rlship.toml").write_text(f'sinks = ["jsonl", "tensorboard"]\n{RULES}')
+
+    def call(*args: str | Path) -> Result:
+        return CliRunner().invoke(rlship, list(map(str, args)), env={"TZ": "UTC"})
+
+    assert call("watch", "--once", made).exit_code == 0
+    shipped = [json.loads(line) for line in (made / "rlship/state/rows.jsonl").read_text().splitlines()]
+    alerts = {one["index"]: one["m"] for one in shipped if one["kind"] == "alert"}
+    assert alerts == {
+        2: {"zz_rlship/alert/high": 1.0},
+        4: {"zz_rlship/alert/high": 0.0},
+        7: {"zz_rlship/alert/high": 1.0},
+    }
+    told = call("query", made, "SELECT rule, state, first_step, fired_step, ended_step FROM alerts", "--csv")
+    assert told.stdout.splitlines()[1:] == ["high,resolved,1,2,4", "high,firing,6,7,"]
+    status = json.loads(call("status", made, "--json").stdout)
+    (going_on,) = status["alerts"]
+    assert (going_on["rule"], going_on["state"], going_on["first_step"], going_on["last_step"]) == (
+        "high",
+        "firing",
+        6,
+        8,
+    )
+    assert (going_on["about"], status["episodes"]) == ("x is high", 2)
+    shown = call("status", made).stdout.splitlines()
+    assert shown[1] == "alert: warning high since step 6: it 20"
+    listed = [json.loads(line) for line in run(made, "--json").stdout.splitlines()]
+    assert sorted(one["id"] for one in listed) == sorted(
+        sample["row"]["id"] for one in shipped for sample in one.get("samples", {}).get("episodes", ())
+    )
+    (made / "rlship.toml").write_text(f'sinks = ["jsonl"]\nalerts = false\n{RULES}')
+    with open(made / "rlship" / "b.jsonl", "wb") as more:
+        more.write(file(log(9, x=20), barrier(9), CLOSE, id="b", world=1, attempt=1))
+    assert call("watch", "--once", made).exit_code == 0
+    assert json.loads(call("status", made, "--json").stdout)["alerts"] == []

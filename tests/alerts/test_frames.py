@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.frames import FrameNames, Frames, StepFrame
-from rlship_sidecar.rows import ALIGNED, CLOCK, Lineage, Row
+from rlship_sidecar.alerts.rules import rules_of
+from rlship_sidecar.rows import ALIGNED, CLOCK, LEDGER, Lineage, Row, Unit
 from tests.alerts.rows import T0, row
 
 
@@ -15,11 +18,13 @@ def frames_of(rows: Iterable[Row], *names: str) -> dict[Lineage, dict[int, StepF
     taker = Frames(FrameNames(names), "trainer")
     for one in rows:
         for change in taker.take(one):
-            if change.begins:
+            if change.anew:
+                found.clear()
+            elif change.begins:
                 before = next(reversed(found.values()), {})
                 found[change.lineage] = {step: frame for step, frame in before.items() if step < change.index}
             elif change.frame is None:
-                del found[change.lineage][change.index]
+                found[change.lineage].pop(change.index, None)
             else:
                 found[change.lineage][change.index] = change.frame
     return found
@@ -142,13 +147,15 @@ def test_a_restart_opens_a_lineage() -> None:
 
 
 def test_other_actors_go_to_the_newest_lineage() -> None:
-    """What a generator logged for a step that is done again belongs to the lineage that does it again."""
+    """What a generator logged for a step that is done again belongs to the lineage that does it again, even if its row
+    came before: nothing depends on the order of rows.
+    """
     rows = [row(step, {"loss": 1.0}) for step in range(4)]
     rows += [row(step, {"kv": 0.1}, actor="generator", kind=ALIGNED) for step in range(4)]
     rows += [row(2, {"loss": 2.0}, lineage=(0, 0, 1))]
     rows += [row(step, {"kv": 0.9}, actor="generator", kind=ALIGNED) for step in (1, 2)]
     found = frames_of(rows, "generator/kv")
-    assert [found[0, 0, 0][step].values["generator/kv"] for step in range(4)] == [0.1, 0.9, 0.1, 0.1]
+    assert [found[0, 0, 0][step].values.get("generator/kv") for step in range(4)] == [0.1, 0.9, None, None]
     assert [frame.values["generator/kv"] for _, frame in sorted(found[0, 0, 1].items())] == [0.1, 0.9, 0.9]
 
 
@@ -159,3 +166,24 @@ def test_a_lineage_may_begin_earlier_than_it_seemed() -> None:
     found = frames_of(rows, "trainer/loss")
     assert sorted(found[0, 0, 1]) == [0, 1, 2, 5]
     assert sorted(found[0, 0, 0]) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_ledger_joins_the_step_of_its_row() -> None:
+    """What the ledger counts at step N is in the lead's frame N, whether its row comes before or after the lead's."""
+    key = "zz_rlship/ledger/sign_wrong"
+    counted = [replace(row(step, {}), unit=Unit("", LEDGER, step), values={key: float(step)}) for step in (1, 2)]
+    rows = [counted[0], row(1, {"x": 1.0}), row(2, {"x": 1.0}), counted[1]]
+    found = frames_of(rows, key)[0, 0, 0]
+    assert {step: frame.values for step, frame in found.items()} == {1: {key: 1.0}, 2: {key: 2.0}}
+
+
+def test_a_wrong_sign_in_the_ledger_fires_at_once() -> None:
+    """One group with a wrong sign of its advantages is an episode of the rule `ledger_breach` at its step."""
+    history = History(rules_of(), "trainer")
+    for step in range(5):
+        values = {"zz_rlship/ledger/sign_wrong": float(step == 3), "zz_rlship/ledger/groups": 2.0}
+        history.take([row(step, {"x": 1.0}), replace(row(step, {}), unit=Unit("", LEDGER, step), values=values)])
+    history.settle()
+    assert [(one.rule, one.fired.step, one.evidence) for one in history.episodes()] == [
+        ("ledger_breach", 3, (("signs", 1.0),))
+    ]

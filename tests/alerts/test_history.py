@@ -15,6 +15,7 @@ from rlship_sidecar.alerts.rules import Rule, each_rule, rules_of
 from rlship_sidecar.rows import Row
 from tests.alerts.healthy import healthy
 from tests.alerts.rows import row
+from tests.kit.cases import few
 
 ABOVE: tuple[Rule, ...] = tuple(
     each_rule(
@@ -100,7 +101,7 @@ def test_a_revision_may_withdraw_an_episode() -> None:
     late=st.lists(st.tuples(st.integers(0, 39), st.sampled_from([1.0, 20.0])), max_size=5),
     pieces=st.lists(st.integers(1, 5), min_size=1, max_size=30),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=few(300), deadline=None)
 def test_rows_in_pieces_are_rows_at_once(
     values: list[float], back: list[tuple[int, list[float]]], late: list[tuple[int, float]], pieces: list[int]
 ) -> None:
@@ -128,12 +129,12 @@ def test_without_a_lead_there_is_nothing() -> None:
 
 
 def test_one_late_row_costs_little() -> None:
-    """A row that changes step 10 of 5,000 has under 80 frames evaluated again, by the one rule that looks at it."""
+    """A row that changes step 10 of 2,000 has under 80 frames evaluated again, by the one rule that looks at it."""
     evaluation = Evaluation(rules_of())
-    frames = list(healthy(1, 5000))
+    frames = list(healthy(1, 2000))
     for frame in frames:
         evaluation.put(frame)
-    assert evaluation.settle() == 5000 * len(rules_of())
+    assert evaluation.settle() == 2000 * len(rules_of())
     changed = frames[10]
     values = {**changed.values, "train/grad_norm": changed.values["train/grad_norm"] * 1.01}
     evaluation.put(StepFrame(changed.lineage, changed.index, changed.t, values, changed.ranks))

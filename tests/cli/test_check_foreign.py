@@ -90,7 +90,7 @@ def test_a_parquet_file_that_is_not_whole_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     done = check(path)
     assert done.exit_code == 1
-    assert f"{path} is not read, as it is being written or no such document: no Parquet footer" in done.output
+    assert f"{path} is not read, as it is being written or was left half written: no Parquet footer" in done.output
     done = check(*sorted(path.parent.iterdir()))
     assert "3 files, 15 lines: 0 errors, 0 warnings; 1 could not be checked" in done.output
 

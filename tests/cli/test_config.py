@@ -48,11 +48,12 @@ def test_precedence(tmp_path: Path) -> None:
 
 
 def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
-    """RLSHIP_<KEY> exists for each key of Config, but for the rules of alerts and the graph."""
+    """RLSHIP_<KEY> exists for each key of Config, but for tables: rules of alerts, the graph and notifiers."""
     samples = {"state_dir": "/s", "sinks": "jsonl", "reductions": '{"loss": ["max"]}', "per_rank": "true"}
+    samples["alerts"] = "false"
     samples["opens_per_s"] = "70"
     for key in Config.__struct_fields__:
-        if key in ("sink", "alert", "why"):
+        if key in ("sink", "alert", "why", "notify"):
             continue  # tables, which have variables for options or none
         config = load(tmp_path, {}, {f"RLSHIP_{key.upper()}": samples.get(key, "7")})
         assert getattr(config, key) != getattr(Config(), key), key

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.report.screen import Screen, StyledLine, fit, lines, number, short_names, span, sparkline
-from rlship_sidecar.report.status import LackingStatus, NonFiniteStatus, ShortStatus, Status, TrendStatus
+from rlship_sidecar.report.status import AlertStatus, LackingStatus, NonFiniteStatus, ShortStatus, Status, TrendStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 from tests.guards.tree import ROOT
 from tests.kit.cases import statistical
@@ -442,6 +442,18 @@ def test_a_file_that_cannot_be_read_is_trouble() -> None:
     lost = a_writer(file="r1.jsonl", actor="", note="Permission denied", unreadable=True)
     found = shown(running("run", writers=[a_writer(), lost]))
     assert "1 file cannot be read" in found[1] and "  r1.jsonl: Permission denied" in found
+
+
+def test_what_fires_comes_first() -> None:
+    """An episode that fires is in the experiment's own line and the first below it, red if it is critical; one that is
+    calm by now is a note.
+    """
+    fires = AlertStatus("i", "mismatch", "critical", "firing", "", 5, 7, 0.0, 9, {"differ": 0.2}, "", "the last sync")
+    calm = AlertStatus("j", "stall", "warning", "clearing", "", 1, 2, 0.0, 3)
+    found = lines(Screen("x", [running("run", alerts=[fires, calm])], 1763600100.0), 100, 24)
+    assert "mismatch firing" in found[1].text and "stall" not in found[1].text
+    assert found[2] == StyledLine("  critical mismatch since step 5: differ 0.2; look at the last sync", "red")
+    assert StyledLine("  warning stall since step 1, calm since step 3", "dim") in found
 
 
 def test_values_that_were_not_finite_are_named() -> None:

@@ -8,7 +8,15 @@ from typing import Any
 
 from rlship_sidecar.decode.lines import MAX_REPORTED_CHARS
 from rlship_sidecar.report import terminal
-from rlship_sidecar.report.status import ClockStatus, LackingStatus, NonFiniteStatus, ShortStatus, Status, StreamStatus
+from rlship_sidecar.report.status import (
+    AlertStatus,
+    ClockStatus,
+    LackingStatus,
+    NonFiniteStatus,
+    ShortStatus,
+    Status,
+    StreamStatus,
+)
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 NASTY = "tr\x1b[2J\u202eainer\n[red]"
@@ -330,6 +338,19 @@ def test_what_was_not_finite_is_reported_once() -> None:
     assert terminal.lines(after, later) == []
     more = a_status(nonfinite=[replace(one, ranks=["0.0-1"], rows=3, last=7)])
     assert terminal.lines(later, more) == ["trainer: loss was not finite: r0-1, 3 rows, steps 5..7"]
+
+
+def test_episodes_are_reported_when_they_begin_and_end() -> None:
+    """First of all, with rule, place and values; and on top of the table while they go on. Hostile text is escaped."""
+    one = AlertStatus("i", "imbalance", "warning", "firing", "trainer/0.3\x1b", 5, 7, 0.0, 9, {"slow": 41.7})
+    before, after = a_status(), a_status(alerts=[one], episodes=1)
+    words = "warning imbalance at trainer/0.3\\x1b since step 5: slow 41.7"
+    assert terminal.lines(before, after) == [f"alert: {words}"]
+    assert terminal.lines(after, a_status(alerts=[replace(one, last_step=10)])) == []
+    assert terminal.lines(after, before) == [f"over: {words}"]
+    assert terminal.columns(after)[1] == f"alert: {words}"
+    calm = replace(one, state="clearing")
+    assert terminal.alert(calm) == words.replace("step 5", "step 5, calm since step 9")
 
 
 def test_without_a_sidecar_nothing_is_said_to_go_on() -> None:

@@ -21,6 +21,7 @@ from rlship_sidecar.daemon.loop import _Queue
 from rlship_sidecar.errors import OwnedElsewhere
 from rlship_sidecar.ownership import lease as leasing
 from rlship_sidecar.report.status import STATUS_FILE
+from tests.kit.cases import long
 from tests.kit.verbs import run_here
 from tests.kit.waiting import wait_until
 
@@ -125,13 +126,13 @@ def test_missing_folder(tmp_path: Path) -> None:
         f"rlship: there is no folder output\n  did you mean {tmp_path}/outputs? Otherwise create it if the job is "
         "still to start: mkdir -p output\n"
     )
-    done = run_process(tmp_path, "status", "zz")
+    done = run(tmp_path, "status", "zz")
     assert done.stderr == (
         f"rlship: there is no folder zz\n  give the folder that the job logs into; the path exists up to {tmp_path}\n"
     )
 
 
-@pytest.mark.parametrize("verb", ["watch", "status"])
+@pytest.mark.parametrize("verb", ["watch", *long("status")])
 def test_unreadable_folder(tmp_path: Path, verb: str) -> None:
     """A DIR that may not be read exits with 1 and says so, without a traceback."""
     closed = tmp_path / "closed"
@@ -150,7 +151,7 @@ def test_mistakes_in_settings(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert 'did you mean "jsonl"?' in done.stderr
     (tmp_path / "exp" / "rlship.toml").write_text("grace = 3\n")
-    done = run_process(tmp_path, "watch", "exp", "--once", "--sink", "jsonl")
+    done = run(tmp_path, "watch", "exp", "--once", "--sink", "jsonl")
     assert done.returncode == 2
     assert 'did you mean "grace_s"?' in done.stderr
 
@@ -194,13 +195,13 @@ def test_dead_letters_give_exit_code_3(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     assert "not JSON" in done.stderr
     assert len(rows(experiment)) == 3
-    assert run_process(tmp_path, "status", experiment).returncode == 3
+    assert run(tmp_path, "status", experiment).returncode == 3
 
 
 def test_quiet_and_json(tmp_path: Path) -> None:
     """--quiet says nothing; --json prints statuses as lines of JSON on stdout."""
     experiment = an_experiment(tmp_path / "exp")
-    done = run_process(tmp_path, "watch", experiment, "--once", "--sink", "jsonl", "--quiet", "--json")
+    done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl", "--quiet", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout.splitlines()[-1])["rows"] == 3
 
@@ -216,7 +217,7 @@ def test_a_folder_of_experiments(tmp_path: Path) -> None:
         assert f" {name}: " in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *long(signal.SIGINT)])
 def test_a_signal_drains_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
     """A daemon that gets SIGTERM delivers what it read, says so and exits with 0."""
     experiment = an_experiment(tmp_path / "exp")
@@ -253,7 +254,7 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
         second = run_process(tmp_path, "watch", experiment, "--sink", "jsonl")
         assert second.returncode == 5, second.stderr
         assert str(first.pid) in second.stderr
-        assert json.loads(run_process(tmp_path, "status", experiment, "--json").stdout)["running"] is True
+        assert json.loads(run(tmp_path, "status", experiment, "--json").stdout)["running"] is True
         first.terminate()
         first.communicate(timeout=TIMEOUT_S)
         assert first.returncode == 0
@@ -269,7 +270,7 @@ def test_rows_on_the_console_are_data(tmp_path: Path) -> None:
     assert "global_step" not in done.stderr and "rows 3" in done.stderr
 
 
-@pytest.mark.parametrize("what", [("--sink", "console"), ("--sink", "jsonl", "--json")])
+@pytest.mark.parametrize("what", [("--sink", "console"), *long(("--sink", "jsonl", "--json"))])
 def test_a_reader_that_leaves_causes_no_traceback(tmp_path: Path, what: tuple[str, ...]) -> None:
     """When standard output is closed early, as by `head`, the command ends without a traceback."""
     experiment = an_experiment(tmp_path / "exp", steps=2000)
@@ -380,14 +381,14 @@ def test_other_windows_are_told_at_the_start(tmp_path: Path) -> None:
     assert told == [False, False, True, False]
 
 
-def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quiet", [("--quiet",), *long(())])
+def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path, quiet: tuple[str, ...]) -> None:
     """That there is no W&B key is reported in a line of rlship's own; --quiet tells errors only."""
-    for quiet in ((), ("--quiet",)):
-        experiment = an_experiment(tmp_path / f"exp{len(quiet)}")
-        done = run(tmp_path, "watch", experiment, "--once", "--sink", "wandb", *quiet)
-        assert done.returncode == 0, done.stderr
-        assert ("rlship: no W&B API key" in done.stderr) == (not quiet)
-    assert done.stderr == ""
+    experiment = an_experiment(tmp_path / "exp")
+    done = run(tmp_path, "watch", experiment, "--once", "--sink", "wandb", *quiet)
+    assert done.returncode == 0, done.stderr
+    assert ("rlship: no W&B API key" in done.stderr) == (not quiet)
+    assert not quiet or done.stderr == ""
 
 
 def test_a_whole_offline_run_is_offered_without_advice(tmp_path: Path) -> None:
@@ -408,6 +409,7 @@ def test_a_whole_offline_run_is_offered_without_advice(tmp_path: Path) -> None:
     assert "no W&B API key" in more and command in more
 
 
+@pytest.mark.long
 def test_a_lacking_key_is_said_once_for_all_experiments(tmp_path: Path) -> None:
     """Two experiments, one message with their number and the ways out; it has no path that a terminal would break."""
     for number in range(2):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from rlship_sidecar.demo import report
 from rlship_sidecar.report.status import read_status
+from rlship_sidecar.rows import Unit
+from tests.demo.test_run import ROWS, processes_naming
 from tests.guards.tree import ROOT
 from tests.kit.waiting import wait_until
 
@@ -23,11 +28,19 @@ EXPERIMENT = Path("outputs", "grpo-7b")  # which README.md takes for an example
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a demo has been run, and a job of the reader's that no sidecar has watched."""
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A folder in which the demo of `make demo` has been run, in less time, and what it said."""
     folder = tmp_path_factory.mktemp("readme")
-    # the demo of `make demo`, in less time
-    subprocess.run([sys.executable, "-m", "rlship", "demo", "demo", "--seconds", "2"], check=True, **at(folder))
+    command = [sys.executable, "-m", "rlship", "demo", "demo", "--seconds", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, **at(folder))  # type: ignore[call-overload]
+    assert processes_naming(folder) == []
+    return folder, done
+
+
+@pytest.fixture(scope="module")
+def here(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> Path:
+    """The folder with a demo and with a job of the reader's that no sidecar has watched."""
+    folder, _ = demo
     files = folder / EXPERIMENT / "rlship"
     files.mkdir(parents=True)
     for file in (folder / "demo" / "rlship").glob("*.jsonl"):
@@ -41,6 +54,40 @@ def at(folder: Path) -> dict[str, object]:
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])
     kept |= {"PATH": path, "HOME": str(folder), "WANDB_ERROR_REPORTING": "false"}
     return {"cwd": folder, "env": kept, "timeout": 100, "stdin": subprocess.DEVNULL}
+
+
+def test_the_demo_learns_and_its_rows_are_whole(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """The demo ends with 0: whole rows that equal what the files say, a risen reward, the straggler found, and no word
+    of a stop without a request.
+    """
+    folder, done = demo
+    experiment, said = folder / "demo", done.stdout
+    assert done.returncode == 0, said + done.stderr
+    rows = report.final_rows((experiment / ROWS).read_bytes().splitlines())
+    rewards = report.series(rows, "trainer/reward")
+    assert list(rewards) == list(range(120))
+    assert rewards == pytest.approx(rewards_in_files(experiment))
+    assert sum(rewards[step] for step in range(108, 120)) / 12 > 0.7
+    assert "straggler: trainer r2, last at the barrier" in said
+    learned = [line for line in said.splitlines() if line.startswith("  step ")]
+    assert len(learned) == 10 and said.index(learned[-1]) < said.index("The job took")
+    kinds = {unit.kind for unit in rows if unit.actor == "verifier"}
+    assert {"aligned", "clock"} <= kinds and any(kind.startswith("point") for kind in kinds)
+    assert any(row.samples.get("rollouts") for row in rows.values())
+    assert "trainer/train_s" in rows[Unit("trainer", "step", 60)].values
+    assert f"tensorboard --logdir {experiment / 'rlship' / 'state'}" in said
+    assert f"wandb sync {experiment / 'rlship/state/wandb'}  # needs an account" in said
+    assert "stopping" not in done.stderr
+
+
+def rewards_in_files(experiment: Path) -> dict[int, float]:
+    """The mean over all ranks' rollouts, by step, straight from the trainers' files."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for path in (experiment / "rlship").glob("trainer-*.jsonl"):
+        for line in path.read_bytes().splitlines():
+            record = json.loads(line)
+            values[record.get("step")] += record.get("m", {}).get("reward", []) if "kind" not in record else []
+    return {step: sum(of_step) / len(of_step) for step, of_step in values.items() if of_step}
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.startswith("rlship ") and "watch" not in line])

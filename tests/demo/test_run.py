@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlship_sidecar.demo import report, run
+from rlship_sidecar.demo import run
 from rlship_sidecar.demo.job import start_process
 from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.run import MARK, claim, run_demo
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.rows import Unit
 from tests.kit.cases import long
 from tests.kit.waiting import wait_until
 
@@ -94,35 +92,6 @@ def test_an_impossible_length_is_refused(tmp_path: Path, lines: list[str], secon
     assert not (tmp_path / "demo").exists()
 
 
-@pytest.mark.usefixtures("home")
-def test_the_demo_learns_and_its_rows_are_whole(
-    tmp_path: Path, lines: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The demo ends with 0: whole rows that equal what the files say, a risen reward, the straggler found, and no word
-    of a stop without a request.
-    """
-    code = run_demo(tmp_path / "demo", seconds=6, echo=lines.append)
-
-    said = "\n".join(lines)
-    assert code == 0, said
-    rows = report.final_rows((tmp_path / "demo" / ROWS).read_bytes().splitlines())
-    rewards = report.series(rows, "trainer/reward")
-    assert list(rewards) == list(range(120))
-    assert rewards == pytest.approx(rewards_in_files(tmp_path / "demo"))
-    assert sum(rewards[step] for step in range(108, 120)) / 12 > 0.7
-    assert "straggler: trainer r2, last at the barrier" in said
-    learned = [line for line in lines if line.startswith("  step ")]
-    assert len(learned) == 10 and said.index(learned[-1]) < said.index("The job took")
-    kinds = {unit.kind for unit in rows if unit.actor == "verifier"}
-    assert {"aligned", "clock"} <= kinds and any(kind.startswith("point") for kind in kinds)
-    assert any(row.samples.get("rollouts") for row in rows.values())
-    assert "trainer/train_s" in rows[Unit("trainer", "step", 60)].values
-    assert f"tensorboard --logdir {tmp_path / 'demo' / 'rlship' / 'state'}" in said
-    assert f"wandb sync {tmp_path / 'demo/rlship/state/wandb'}  # needs an account" in said
-    assert "stopping" not in capfd.readouterr().err
-    assert processes_naming(tmp_path) == []
-
-
 def test_a_sidecar_that_ends_early_ends_the_job(
     tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +144,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path, number: signal.Signals) ->
 
 
 @pytest.mark.usefixtures("home")
+@pytest.mark.long
 def test_a_job_that_fails_is_told(tmp_path: Path) -> None:
     """If a rank is killed the demo ends with 1, names it and the steps without rows, and leaves nothing running."""
     with running_demo(tmp_path / "demo") as demo:
@@ -190,16 +160,6 @@ def test_a_job_that_fails_is_told(tmp_path: Path) -> None:
     assert "trainer-1 ended by signal 9" in said
     assert "trainer: no row for" in said
     assert processes_naming(tmp_path) == []
-
-
-def rewards_in_files(experiment: Path) -> dict[int, float]:
-    """The mean over all ranks' rollouts, by step, straight from the trainers' files."""
-    values: dict[int, list[float]] = defaultdict(list)
-    for path in (experiment / "rlship").glob("trainer-*.jsonl"):
-        for line in path.read_bytes().splitlines():
-            record = json.loads(line)
-            values[record.get("step")] += record.get("m", {}).get("reward", []) if "kind" not in record else []
-    return {step: sum(of_step) / len(of_step) for step, of_step in values.items() if of_step}
 
 
 def processes_naming(directory: Path) -> list[str]:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from importlib.metadata import distribution
 from pathlib import Path
 
 import msgspec
@@ -83,6 +84,23 @@ def test_every_dependency_is_pinned() -> None:
     needed = [one for one in wanted if one.marker is None or one.marker.evaluate({"python_version": "3.12"})]
     assert len(needed) > 8
     assert [str(one) for one in needed if not one.specifier.contains(pins[canonicalize_name(one.name)])] == []
+
+
+def test_what_builds_it_is_pinned() -> None:
+    """hatchling and each package that it needs has one exact version, by which the build is bound."""
+    lines = (ROOT / "sidecar" / "build-requirements.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    wanted = {"hatchling"}
+    for name in sorted(wanted):
+        needs = [Requirement(spec) for spec in distribution(name).requires or ()]
+        wanted |= {one.name for one in needs if one.marker is None or one.marker.evaluate({"python_version": "3.12"})}
+    assert pins.keys() == wanted
+    assert "PIP_CONSTRAINT=sidecar/build-requirements.txt" in TEXT
+
+
+def test_the_build_asks_no_registry_for_its_own_words() -> None:
+    """A `# syntax=` line fetches a frontend from a registry, so that a build without a network fails."""
+    assert not re.search(r"^#\s*(syntax|escape|check)=", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_the_build_gets_what_it_copies() -> None:

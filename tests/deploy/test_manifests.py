@@ -23,9 +23,11 @@ CLOSING_S = 15  # beyond the drain: a sink's last call, and the files
 TYPOS = {
     "base/kustomization.yaml": ("resources:", "resorces:"),
     "base/serviceaccount.yaml": ("automountServiceAccountToken", "automountServiceAcountToken"),
-    "overlays/sidecar/kustomization.yaml": ("labelSelector", "labelSelektor"),
+    "components/image/kustomization.yaml": ("kind: Component", "kind: Componant"),
+    "components/sidecar/kustomization.yaml": ("labelSelector", "labelSelektor"),
+    "components/sidecar/sidecar.yaml": ("livenessProbe", "livenesProbe"),
+    "overlays/sidecar/kustomization.yaml": ("components:", "componants:"),
     "overlays/sidecar/job.yaml": ("backoffLimit", "backofLimit"),
-    "overlays/sidecar/sidecar.yaml": ("livenessProbe", "livenesProbe"),
     "overlays/singleton/kustomization.yaml": ("- deployment.yaml", "- deploiment.yaml"),
     "overlays/singleton/volume.yaml": ("accessModes", "acessModes"),
     "overlays/singleton/deployment.yaml": ("readOnlyRootFilesystem", "readOnlyRootFileSystem"),
@@ -82,11 +84,53 @@ def test_a_typo_is_found(file: str, tmp_path: Path) -> None:
     text = (top / file).read_text(encoding="utf-8")
     assert right in text
     (top / file).write_text(text.replace(right, wrong), encoding="utf-8")
-    overlays = [file.split("/")[1]] if file.startswith("overlays/") else OVERLAYS
+    folder, name, *_ = file.split("/")
+    overlays = [name] if folder == "overlays" or name == "sidecar" else OVERLAYS
     for overlay in overlays:
         with pytest.raises(ValueError):
             for found in objects(overlay, top):
                 validate(found)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_container_of_ours_has_the_one_image(overlay: str, tmp_path: Path) -> None:
+    """Its name and tag stand in one file, and reach the containers that an overlay or a patch adds. So does the label
+    of all objects.
+    """
+    top = tmp_path / "k8s"
+    shutil.copytree(K8S, top)
+    file = top / "components/image/kustomization.yaml"
+    written = yaml.safe_load(file.read_text(encoding="utf-8"))
+    written["images"][0] |= {"newName": "r.example.org/ours", "newTag": "9.9.9"}
+    file.write_text(yaml.safe_dump(written), encoding="utf-8")
+    found = objects(overlay, top)
+    specs = [one["spec"]["template"]["spec"] for one in found if "template" in one.get("spec", {})]
+    images = [c["image"] for spec in specs for c in (*spec.get("initContainers", ()), *spec["containers"])]
+    job = ["registry.example.com/trainer:1.0.0"] if overlay == "sidecar" else []
+    assert images == ["r.example.org/ours:9.9.9", *job]
+    assert {one["metadata"]["labels"]["app.kubernetes.io/part-of"] for one in found} == {"rlship"}
+
+
+@pytest.mark.parametrize("overlay", ["sidecar", "singleton"])
+def test_a_sidecar_starts_without_its_settings(overlay: str) -> None:
+    """Its config map is optional, and what the probes need stands in the container itself. A loop that hangs is ended
+    within seconds, not after the pod's grace period.
+    """
+    for _, container in containers(overlay):
+        if container["name"] == "rlship":
+            assert [source["configMapRef"]["optional"] for source in container["envFrom"]] == [True]
+            variables = {one["name"]: one["value"] for one in container["env"]}
+            assert variables["RLSHIP_METRICS_ADDRESS"] == "0.0.0.0"
+            assert [port["containerPort"] for port in container["ports"]] == [int(variables["RLSHIP_METRICS_PORT"])]
+            assert container["livenessProbe"]["terminationGracePeriodSeconds"] <= 10
+
+
+def test_the_example_ends_where_it_is_asked_to() -> None:
+    """Python as process 1 ignores SIGTERM, and would use up the time in which the sidecar drains. In a shared PID
+    namespace it is another process.
+    """
+    (pod,) = pods("sidecar")
+    assert pod["shareProcessNamespace"] is True
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

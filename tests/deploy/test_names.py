@@ -25,6 +25,7 @@ PORT = "9464"
 # Of others: the shell's, Python's, the NVIDIA runtime's.
 FOREIGN = {"PATH", "HOME", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHON"}
 FOREIGN |= {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_NO_CACHE_DIR"}
+FOREIGN |= {"PIP_CONSTRAINT"}
 DEPLOYED = [*UNITS, *sorted((ROOT / "k8s").rglob("*.yaml")), ROOT / "sidecar" / "Dockerfile"]
 SOURCE = "\n".join(file.read_text(encoding="utf-8") for file in modules(*PACKAGES.values()))
 
@@ -105,9 +106,10 @@ def test_an_unknown_variable_is_found() -> None:
 @pytest.mark.toolchain
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_settings_are_allowed(overlay: str, tmp_path: Path) -> None:
-    """The sidecar takes every value of the config map."""
-    found = config.load(tmp_path, {}, settings(overlay))
-    assert (found.metrics_address, found.metrics_port) == ("0.0.0.0", int(PORT))
+    """The sidecar takes every value of the config map, and of its container's own variables."""
+    own = [c["env"] for _, c in containers(overlay) if c["name"] == "rlship"]
+    found = config.load(tmp_path, {}, settings(overlay) | {one["name"]: one["value"] for env in own for one in env})
+    assert not own or (found.metrics_address, found.metrics_port) == ("0.0.0.0", int(PORT))
     assert found.own_rows_s > 0 and found.sinks == ["wandb"]
 
 

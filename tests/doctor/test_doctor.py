@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,19 @@ def mends(*words: object) -> list[tuple[str, str, str]]:
     return [(one["about"], one["what"], one["do"]) for one in found if one["mend"]]
 
 
+@cache
+def files_of_a_job() -> dict[str, bytes]:
+    """What a job wrote that ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-c", JOB, folder], check=True, capture_output=True)
+        return {path.name: path.read_bytes() for path in Path(folder, "rlship").glob("*.jsonl")}
+
+
 def an_experiment(folder: Path) -> Path:
     """An experiment of a job that ended, with all its rows delivered."""
-    subprocess.run([sys.executable, "-c", JOB, str(folder)], check=True, capture_output=True)
+    (folder / "rlship").mkdir(parents=True)
+    for name, data in files_of_a_job().items():
+        (folder / "rlship" / name).write_bytes(data)
     done = CliRunner().invoke(rlship, ["watch", "--once", "--quiet", "--sink", "jsonl", str(folder)])
     assert done.exit_code == 0, done.output
     return folder
@@ -129,16 +140,24 @@ def test_a_folder_that_its_group_shares_but_not_the_one_within(tmp_path: Path) -
 
 
 def test_a_umask_that_will_shut_out_the_group(tmp_path: Path) -> None:
-    """It is named before the first process makes `rlship`, and only in a folder of a group."""
+    """It is named before the first process makes `rlship`, and only in a folder of a group. With the set-group-ID bit
+    writers let the group write, unless the umask shuts it out.
+    """
     experiment = tmp_path / "a"
     experiment.mkdir()
     former = os.umask(0o022)
     try:
         experiment.chmod(0o755)
         assert mends(experiment) == []
-        experiment.chmod(0o2775)
+        experiment.chmod(0o775)
         ((about, what, do),) = mends(experiment)
-        assert (about, do) == ("permissions", "start the job with umask 0002") and what.startswith("with umask 0022 ")
+        assert (about, do) == ("permissions", f"chmod g+s {experiment}, or start the job with umask 0002")
+        assert what.startswith("with umask 0022 ")
+        subprocess.run(do.partition(", or ")[0].split(), check=True)
+        assert mends(experiment) == []
+        os.umask(0o077)
+        ((about, what, do),) = mends(experiment)
+        assert (about, do) == ("permissions", "start the job with umask 0002") and what.startswith("with umask 0077 ")
         os.umask(0o002)
         assert mends(experiment) == []
     finally:

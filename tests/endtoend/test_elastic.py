@@ -182,6 +182,7 @@ def test_a_job_that_shrinks(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_job_that_goes_back(tmp_path: Path) -> None:
     """The whole job is started again from step 2, and later goes back to step 3 by itself: steps that are not done
     again yet keep what they had, then the last to log a step counts.
@@ -297,6 +298,7 @@ def test_replicas_with_the_same_rank_numbers(tmp_path: Path) -> None:
     assert points(experiment) == {0: Point(55, 4, 4, 0), 1: Point(16, 3, 3, 0), 2: Point(16, 3, 3, 0)}
 
 
+@pytest.mark.long
 def test_two_experiments_in_one_folder(tmp_path: Path) -> None:
     """Two jobs with the same actor, ranks and steps under one outputs/, of which one begins later and shrinks: each has
     rows and a W&B run of its own.

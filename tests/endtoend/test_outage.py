@@ -47,7 +47,7 @@ def log_steps(experiment: Path, first: int, last: int) -> None:
         worker.end()
 
 
-@pytest.mark.parametrize("count", [1000, *long(10_000)])
+@pytest.mark.parametrize("count", [300, *long(10_000)])
 def test_away_for_the_whole_run_then_back(tmp_path: Path, count: int) -> None:
     """Many rows while nothing answers at W&B's address: TensorBoard and jsonl have them all by then. Once it is back
     they arrive there within a minute, in order, each once.
@@ -79,6 +79,7 @@ def test_away_for_the_whole_run_then_back(tmp_path: Path, count: int) -> None:
         assert [step for step, _ in points] == [row.unit.index for row in rows]
 
 
+@pytest.mark.long
 def test_sigterm_while_rows_are_on_their_way(tmp_path: Path) -> None:
     """What is read is at the server when the sidecar has ended, with exit code 0, though it takes a rate limit and a
     server error on the way.
@@ -127,6 +128,7 @@ def test_sigterm_while_the_server_is_down(tmp_path: Path) -> None:
         check_history(the_run(backend), rows)
 
 
+@pytest.mark.long
 def test_a_wrong_key_and_then_the_right_one(tmp_path: Path) -> None:
     """A rejected key ends the sidecar with exit code 4 and the way out; with the right one each row is delivered."""
     experiment, home = tmp_path / "job", tmp_path / "home"

@@ -71,7 +71,7 @@ def test_a_finished_experiment_holds_nothing(tmp_path: Path) -> None:
     """
     outputs, home = tmp_path / "outputs", tmp_path / "home"
     home.mkdir()
-    finished = [an_experiment(outputs / f"done{number:02}") for number in range(30)]
+    finished = [an_experiment(outputs / f"done{number:02}") for number in range(15)]
     running = an_experiment(outputs / "running", done=False)
     with watching(outputs, "jsonl", "tensorboard", home=home) as sidecar:
         sidecar.until(delivered([*finished, running]))
@@ -92,6 +92,7 @@ def test_a_finished_experiment_holds_nothing(tmp_path: Path) -> None:
         check_rows(experiment, stored(experiment))
 
 
+@pytest.mark.long
 def test_few_descriptors_are_enough_for_many_experiments(tmp_path: Path) -> None:
     """Under a limit that a tenth of the experiments would reach, all get their rows, the running ones first; nothing
     harmful is said.

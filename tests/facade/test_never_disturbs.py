@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.facade.jobs import PATCHED, barriers, metrics, records, rows_of, run, said, settings
+from tests.facade.jobs import PATCHED, barriers, metrics, records, rows_of, run, run_file, said, settings
 
 AGE_S = 0.6
 
@@ -144,14 +144,7 @@ def test_a_client_that_is_broken_or_newer(tmp_path: Path, broken: str) -> None:
         "if hasattr(run, 'log'):\n    run.log({'x': 1})\n    run.finish()\n"
         "print('the job ended')\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(path)],
-        cwd=tmp_path,
-        env=settings(tmp_path / "home", tmp_path / "run", {}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_file(path, settings(tmp_path / "home", tmp_path / "run", {}))
     assert (done.returncode, done.stdout) == (0, "the job ended\n"), done.stderr
     if broken not in ("no settings", "no names"):
         assert done.stderr.count("cannot be recorded") == 1, done.stderr

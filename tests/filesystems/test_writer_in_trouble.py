@@ -28,6 +28,7 @@ POSSIBLE = [
     if unshare_for(share) is not None
     for trouble in troubles
 ]
+LATER = {("tmpfs", "full"), ("ext4", "full"), ("ext4", "readonly")}  # the same troubles as those made up
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ def course_of(share: str, trouble: str, folder: Path) -> Course:
     return Course(json.loads(done.stdout), done.stderr, experiment, parts)
 
 
-@pytest.mark.parametrize(("share", "trouble"), POSSIBLE)
+@pytest.mark.parametrize(
+    ("share", "trouble"), [pytest.param(*one, marks=pytest.mark.long if one in LATER else ()) for one in POSSIBLE]
+)
 def test_a_job_is_not_disturbed_and_its_losses_are_told(tmp_path: Path, share: str, trouble: str) -> None:
     """No call raises or waits, what did not fit is counted and told by gap records with its steps, lines flow again
     afterwards, the files are well formed, and the sidecar's rows say what is missing.

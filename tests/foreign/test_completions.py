@@ -142,16 +142,25 @@ def test_a_file_that_is_being_written_is_waited_for(known: bool) -> None:
 
 
 def test_a_file_that_is_never_whole_is_named() -> None:
-    """A job that is killed while it writes leaves one: the status names it, and other files are read."""
+    """A job that is killed while it writes leaves one: the status names it, data are incomplete until it is whole or
+    gone, and other files are read.
+    """
     with simulation() as sim:
         path = put(sim, 1, table(1)[:-20])
         put(sim, 2, table(2))
         sim.tick()
         sim.wait(11.0)
         sim.tick()
-        notes = survey(sim.experiment, [], now=sim.now, wall=0.0).notes
-        assert any(note.startswith(f"completions/{path.name}: not recognised") for note in notes), notes
+        found = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        named = f"completions/{path.name}: not read, as it is being written or was left half written"
+        assert any(note.startswith(named) for note in found.notes), found.notes
+        assert not found.complete
         assert list(shown(sim)) == [2]
+        path.unlink()
+        sim.wait(11.0)
+        sim.tick()
+        found = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        assert (found.complete, [note for note in found.notes if path.name in note]) == (True, [])
 
 
 def test_an_evaluation_that_overwrites_a_step_takes_its_place() -> None:

@@ -11,6 +11,7 @@ from rlship_formats.foreign.native import document
 from rlship_formats.foreign.parsing import parse
 from rlship_formats.foreign.registry import installed
 from tests.foreign import fuzz
+from tests.kit.cases import few
 
 READERS = installed()[0]
 EACH = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
@@ -22,10 +23,11 @@ def test_every_reader_has_samples_to_begin_with(reader: Reader) -> None:
     assert fuzz.samples(reader)
 
 
+@pytest.mark.statistical
 @EACH
 def test_changed_lines_give_records_or_are_refused(reader: Reader) -> None:
     """Bytes, types, numbers, lengths and nesting at random: records that the decoder takes, or BadRecord."""
-    assert fuzz.run(reader, 1500, seed=1)
+    assert fuzz.run(reader, few(1500), seed=1)
 
 
 @EACH

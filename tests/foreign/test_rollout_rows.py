@@ -18,6 +18,7 @@ from tests.endtoend.evidence import newest, shipped
 from tests.endtoend.sidecar import rlship, watching
 from tests.foreign.translated import native_files
 from tests.foreign.watched import SAMPLES, figures, once, sample
+from tests.kit.cases import long
 from tests.pipeline.simulated import simulation
 from tests.pipeline.test_against_reference import EACH
 from tests.reference.reduction import NO_OVERRIDES, differing, exactly, final_rows
@@ -247,9 +248,10 @@ def test_rollouts_of_many_files_that_grow_equal_the_reference(seed: int) -> None
         assert survey(sim.experiment, [], now=sim.now, wall=0.0).complete
 
 
-def test_a_killed_sidecar_reads_rollouts_on(tmp_path: Path) -> None:
-    """`rlship watch` follows rollouts of three frameworks, is killed with -9 three times while they come, and goes on:
-    each step's row is there, once, and as `--once` makes it of the same files.
+@pytest.mark.parametrize("lives", [[[1, 2], [3, 4]], *long([[1], [2], [3], [4]])], ids=["one kill", "three kills"])
+def test_a_killed_sidecar_reads_rollouts_on(tmp_path: Path, lives: list[list[int]]) -> None:
+    """`rlship watch` follows rollouts of three frameworks, is killed with -9 while they come, and goes on: each step's
+    row is there, once, and as `--once` makes it of the same files.
     """
     watched, home = tmp_path / "run", tmp_path / "home"
     watched.mkdir()
@@ -262,11 +264,12 @@ def test_a_killed_sidecar_reads_rollouts_on(tmp_path: Path) -> None:
         shutil.copy(completions[step - 1], watched / "completions")
 
     (watched / "completions").mkdir()
-    for step in range(1, 5):
+    for steps in lives:
         with watching(tmp_path, home=home) as sidecar:
-            write(step)
-            sidecar.until(lambda: {unit.index for unit in newest(shipped(watched))} >= {step})  # noqa: B023
-            if step < 4:
+            for step in steps:
+                write(step)
+                sidecar.until(lambda: {unit.index for unit in newest(shipped(watched))} >= {step})  # noqa: B023
+            if steps != lives[-1]:
                 sidecar.kill()
             else:
                 sidecar.until(lambda: len(newest(shipped(watched))) == 8)
@@ -322,3 +325,29 @@ def test_steps_of_tinker_cookbook_come_with_the_next_one() -> None:
         sim.finish()
         assert all({"trainer/optim/lr", "trainer/sample_s"} <= row.values.keys() for row in sim.final().values())
         assert not any(row.coverage.missing for row in sim.rows())
+
+
+def test_prime_rl_chunks_that_are_compressed_meanwhile() -> None:
+    """prime-rl compresses a chunk that is full and removes it. Rows are those of a look at the compressed ones alone,
+    each episode once, and so are they before.
+    """
+    plain = SAMPLES / "prime-rl-monitors/monitors/file/traces/stream"
+    sealed = SAMPLES / "prime-rl-sealed/monitors/file/traces"
+    with simulation() as sim:
+        there = sim.directory / "monitors/file/traces"
+        shutil.copytree(plain, there / "stream")
+        sim.wait(20.0)
+        sim.tick()
+        assert [len(row.samples["train"]) for row in sim.final().values()] == [3, 2]  # type: ignore[index]
+        shutil.copytree(sealed / "annotations", there / "annotations")
+        for path in sorted((sealed / "stream").iterdir()):
+            shutil.copy(path, there / "stream")
+            sim.tick()
+            (there / "stream" / path.stem).unlink()
+            sim.wait(20.0)
+            sim.tick()
+        sim.finish()
+        assert not sim.dead()
+        found = sim.final()
+    whole = finished("prime-rl-sealed")
+    assert exactly(found) == exactly(whole)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import orjson
+import pyarrow  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
-from rlship_formats.foreign import areal, miles, prime_rl, prime_rl_traces, rollouts, tinker, verl_rollouts
+from rlship_formats.foreign import (
+    areal,
+    areal_rollouts,
+    miles,
+    prime_rl,
+    prime_rl_traces,
+    rollouts,
+    tinker,
+    verl_rollouts,
+    zstd,
+)
 from rlship_formats.foreign.contract import BadRecord, Reader, Record
 from rlship_formats.foreign.rollouts import rollout
 
@@ -259,6 +271,64 @@ def test_prime_rl_nodes_that_name_each_other_end() -> None:
     assert row["row"]["response"][-1] == {"role": "assistant", "content": "Yes."}
 
 
+SHIPPED = (
+    b'{"version":1,"trace_id":"t1","info":{"effective":true,"ship":{"step":7,"time":1795261720.25},"advantage":-0.5},'
+    b'"branches":[{"index":0,"advantages":[null,null,-0.5]}]}'
+)
+
+
+def test_prime_rl_annotations_that_name_their_step() -> None:
+    """A trace that is in a step's batch is a sample of that step, by its id, beside the episode that it arrived in."""
+    path = "monitors/file/traces/annotations/orchestrator/00001.jsonl"
+    (bound,) = prime_rl_traces.READER.bind(path, SHIPPED)
+    assert bound.open == {"actor": "rollouts", "replica": "orchestrator", "rank": 1}
+    record, end = bound.line(SHIPPED)
+    assert 0 <= record.pop("pri") < 1
+    branches = [{"index": 0, "advantages": [None, None, -0.5]}]
+    assert record == {
+        "kind": "sample",
+        "step": 7,
+        "t": 1795261720.25,
+        "table": "shipped",
+        "score": -0.5,
+        "row": {"advantage": -0.5, "trace": "t1", "effective": True, "branches": branches},
+    }
+    assert end == {"kind": "close", "reason": "chunk"}
+
+
+def test_prime_rl_annotations_without_a_step_are_nothing() -> None:
+    """The trainer's have neither step nor time, and hold no row back."""
+    line = b'{"version":1,"trace_id":"t1","info":{},"branches":[{"index":0,"trainer_logprobs":[null,-0.5]}]}'
+    path = "monitors/file/traces/annotations/trainer/00000.jsonl"
+    assert made(prime_rl_traces.READER, path, line) == {"rollouts": [{"kind": "close", "reason": "chunk"}]}
+
+
+def test_prime_rl_chunks_that_are_compressed_take_the_place_of_the_plain_ones() -> None:
+    """By their attempt: what a sidecar read of the plain file counts once."""
+    path = "monitors/file/traces/stream/00003.jsonl"
+    ((plain,), (sealed,)) = (
+        prime_rl_traces.READER.bind(path, EPISODE),
+        prime_rl_traces.SEALED.bind(path + ".zst", EPISODE),
+    )
+    assert sealed.open == {**plain.open, "attempt": 1}
+    assert sealed.line(EPISODE) == plain.line(EPISODE)
+
+
+def test_areal_trajectories() -> None:
+    """A task's samples are a group, at the newest version of the weights that made one of its tokens."""
+    line = (
+        b'{"task_id": 300, "sample_idx": 1, "seqlen": 20, "prompt_len": 12, "head_version": 6, "tail_version": 7,'
+        b' "reward": 0.5, "prompt": "1+1?", "completion": "It is 2."}'
+    )
+    extra = {"sample_idx": 1, "seqlen": 20, "prompt_len": 12, "head_version": 6}
+    row = {"group": 300, "prompt": "1+1?", "response": "It is 2.", "reward": 0.5, **extra}
+    sample = {"kind": "sample", "step": 7, "table": "train", "score": 0.5, "row": row}
+    assert one(areal_rollouts.READER, "rollout/7.jsonl", line) == sample
+    assert one(areal_rollouts.READER, "eval-rollout/7.jsonl", line) == {**sample, "table": "eval"}
+    assert not areal_rollouts.bind("rollout/7/300.jsonl", line)
+    assert not verl_rollouts.READER.bind("rollout/7.jsonl", line)
+
+
 def test_areal_traces() -> None:
     """A span that names its step is one of it, without a time; one that does not, and names of threads, are nothing."""
     path = "perf_tracer/traces-r0.jsonl"
@@ -317,3 +387,22 @@ def test_messages_are_a_text_where_there_is_one() -> None:
     assert rollouts.conversation(single) == "hi"
     assert rollouts.conversation(single * 2) == single * 2
     assert rollouts.conversation([]) is None
+
+
+def packed(text: bytes) -> bytes:
+    return pyarrow.compress(text, "zstd", asbytes=True)  # type: ignore[no-any-return, unused-ignore]
+
+
+def test_compressed_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all frames of a file, and a last one that has no end; within bounds, and with pyarrow only."""
+    text = packed(b"a\nb") + packed(b"c\n\n") + b"\x5e\x2a\x4d\x18\x04\x00\x00\x00seek"  # a frame to be skipped
+    assert zstd.lines_of(text) == [b"a", b"bc"]
+    for damaged in (text[:9], b"no zstd" * 9):
+        with pytest.raises(BadRecord, match="a damaged zstd file"):
+            zstd.lines_of(damaged)
+    monkeypatch.setattr(zstd, "MAX_TEXT_BYTES", 1 << 20)
+    with pytest.raises(BadRecord, match="more than 1 MiB when unpacked"):
+        zstd.lines_of(packed(b"x" * (3 << 20)))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"need the package pyarrow: pip install 'rlship\[query\]'"):
+        zstd.lines_of(text)

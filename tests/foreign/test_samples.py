@@ -58,7 +58,9 @@ def test_samples_that_grow_give_the_same_rows(name: str, seed: int) -> None:
         seen = dict.fromkeys(files, 0)
         while any(seen[path] < len(files[path]) for path in files):
             for path, text in files.items():
-                most = len(text) if path.endswith((".json", ".parquet")) else chance.choice((0, 700, 5000, 20000))
+                most = (
+                    len(text) if path.endswith((".json", ".parquet", ".zst")) else chance.choice((0, 700, 5000, 20000))
+                )
                 file = sim.directory / path
                 file.parent.mkdir(exist_ok=True, parents=True)
                 with open(file, "ab") as to:

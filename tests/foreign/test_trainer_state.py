@@ -13,7 +13,7 @@ import pytest
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.tensorboard.sink import event
-from rlship_sidecar.sinks.wandb.sink import point
+from rlship_sidecar.sinks.wandb.point import point
 from tests.kit.files import T0, barrier, define, file, log
 from tests.pipeline.simulated import Simulation, simulation
 
@@ -186,6 +186,23 @@ def test_a_document_that_stays_half_written_is_named() -> None:
         assert not sim.dead()
 
 
+@pytest.mark.parametrize("text", [b"", b"{", bytes(40), b'{"log_history": [{"step": 1, "lo'])
+def test_a_document_that_was_never_whole_is_named(text: bytes) -> None:
+    """It is not taken for another program's: data are incomplete, and a note names it, until it is whole."""
+    with simulation() as sim:
+        path = sim.directory / "trainer_state.json"
+        path.write_bytes(text)
+        sim.finish()
+        told = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        assert not told.complete
+        assert any(note.startswith("./trainer_state.json: not read, as it is being") for note in told.notes), told.notes
+        path.write_text(json.dumps({"global_step": 2, "log_history": history(2)}))
+        sim.finish()
+        told = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        assert (told.complete, [note for note in told.notes if path.name in note]) == (True, [])
+        assert len(sim.rows()) == 2
+
+
 def one_row() -> Row:
     with simulation() as sim:
         save(sim, 1, history(1))
@@ -209,6 +226,7 @@ def test_other_documents_of_that_name_are_left_alone(text: bytes) -> None:
         sim.finish()
         assert not sim.rows()
         assert list(sim.experiment.intake.oddities) == ["./trainer_state.json"]
+        assert survey(sim.experiment, [], now=sim.now, wall=0.0).complete
 
 
 def timed(last: int, rank: int, world: int) -> bytes:

@@ -30,6 +30,16 @@ def step(experiment: Path, number: int) -> None:
         os.rename(folder / "new", folder / "trainer_state.json")
 
 
+def test_a_torn_document_alone_is_said_by_once(tmp_path: Path) -> None:
+    """Where half of a trainer's state is all that there is, `watch --once` names it and ends with 3."""
+    watched, home = tmp_path / "run", tmp_path / "home"
+    watched.mkdir()
+    home.mkdir()
+    (watched / "trainer_state.json").write_bytes(b'{"global_step": 3, "log_hist')
+    done = rlship(home, "watch", watched, "--once", "--sink", "jsonl")
+    assert (done.returncode, "./trainer_state.json: not read, as it is being written or" in done.stderr) == (3, True)
+
+
 def test_rows_come_while_files_grow_and_are_those_of_once(tmp_path: Path) -> None:
     """The sidecar finds the folder, follows the files, is killed and goes on; `--once` over the same files, with a
     state elsewhere, makes the same rows and no folder.

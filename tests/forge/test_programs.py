@@ -171,6 +171,7 @@ def test_processes_that_never_flush_are_reduced_together(tmp_path: Path) -> None
     assert found["trainer", "step"]["m"] == {"trainer/loss": 0.5}
 
 
+@pytest.mark.long
 def test_names_at_wandb_are_those_of_the_job(tmp_path: Path) -> None:
     """The sidecar's W&B run has what controller and workers recorded under the job's own names, as Forge's run does."""
     program(BEGIN + WORKERS, tmp_path, env={"RLSHIP_DIR": str(tmp_path)})

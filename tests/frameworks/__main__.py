@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.endtoend.evidence import newest, shipped, stored
 from tests.endtoend.sidecar import rlship, watching
-from tests.frameworks import caught, killed, ranks
+from tests.frameworks import caught, killed, ranks, restarted
 
 JOBS = Path(__file__).with_name("jobs")
 LOGGERS = JOBS / "wandb_loggers.py"
@@ -54,6 +54,7 @@ def main() -> int:
     checks[ranks.JOB.name] = partial(ranks.ranks, venv=venv, name="rlship")
     checks[f"{ranks.JOB.name} by W&B's name"] = partial(ranks.ranks, venv=venv, name="wandb")
     checks[killed.JOB.name] = partial(killed.killed, venv=venv)
+    checks[restarted.JOB.name] = partial(restarted.restarted, venv=venv)
     checks[LOGGERS.name] = partial(loggers, environment=native)
     failed = 0
     for name, check in checks.items():

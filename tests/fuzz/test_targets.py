@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import __main__ as fuzzing
 from tests.fuzz.targets import Target, targets
+from tests.kit.cases import few
 
 TARGETS = {target.name: target for target in targets()}
 _TOKENS = (
@@ -39,6 +40,7 @@ def test_seeds_are_read(name: str) -> None:
         target.play(seed)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("name", TARGETS)
 def test_changed_seeds_do_nothing_that_must_not_be(name: str) -> None:
     """Whatever the text, it is read to its end without an exception, the same by pieces and at once."""
@@ -47,7 +49,7 @@ def test_changed_seeds_do_nothing_that_must_not_be(name: str) -> None:
 
 
 def _play_many(target: Target) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=few(150), deadline=None)
     @given(mutations(target.seeds))
     def play(text: bytes) -> None:
         target.play(text)

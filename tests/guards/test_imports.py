@@ -25,8 +25,8 @@ IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 ORDER = (
     *(
         "child_process",
-        "entrypoint",
         "errors",
+        "entrypoint",
         "filesystem",
         "output",
         "plainfiles",
@@ -51,8 +51,8 @@ ORDER = (
         "config",
         "pipeline",
     ),
-    *("report", "sinks", "observe", "ownership", "daemon", "replay"),
-    *("export", "tabular", "checking", "demo", "launch", "doctor", "cli"),
+    *("report", "sinks", "notifiers", "observe", "ownership", "daemon", "replay"),
+    *("export", "diff", "tabular", "checking", "demo", "launch", "doctor", "cli"),
 )
 # What a worker's package, or the formats, may import inside a function, once it is asked for what needs it, and where.
 OPTIONAL = {
@@ -67,6 +67,7 @@ OPTIONAL = {
     PACKAGES["rlship"] / "integrations" / "trainer.py": {"pandas"},
     # Only where a framework wrote Parquet files.
     PACKAGES["rlship_formats"] / "foreign" / "parquet.py": {"pyarrow"},
+    PACKAGES["rlship_formats"] / "foreign" / "zstd.py": {"pyarrow"},
     PACKAGES["rlship"] / "integrations" / "vllm.py": {"vllm"},
     PACKAGES["rlship"] / "integrations" / "torchtitan.py": {"torchtitan"},
 }

@@ -28,7 +28,7 @@ TARGETS = (
         "nfs",
         "gpu",
     ),
-    *("frameworks", "clean"),
+    *("frameworks", "incidents", "clean"),
 )
 
 

@@ -81,6 +81,7 @@ def worker(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--quiet",
             "--no-deps",
             "--no-index",
+            "--no-compile",
             "--target",
             str(site),
             str(wheel),

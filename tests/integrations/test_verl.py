@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import rlship
 from rlship import registry
 from rlship.integrations import verl_driver, verl_workers
 from rlship.integrations.verl_driver import patch_tracking
+from rlship.integrations.verl_ledger import patch_trainer
 from rlship.integrations.verl_workers import patch_profiler, patch_workers
 from tests.writer.reading import files, kinds, merged, metrics, records, whole
 
@@ -272,3 +274,80 @@ def test_the_job_of_a_worker_comes_first(tmp_path: Path) -> None:
     own = rlship.init(tmp_path, "mine")
     verl_workers.open_logger("verl", "", actor="worker", rank=0, world=2)
     assert verl_workers.open_logger("verl", "", actor="worker", rank=0, world=2) is own
+
+
+class Batch:
+    """As much of verl's DataProto as the plug-in reads: two groups of two samples, padded at both sides."""
+
+    def __init__(self) -> None:
+        self.batch = {
+            "responses": np.array([[5, 6, 0], [7, 0, 0], [8, 9, 10], [11, 12, 0]]),
+            "attention_mask": np.array([[0, 1, 1, 1, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 1, 1, 1, 0]]),
+            "response_mask": np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]]),
+            "token_level_scores": np.array([[0, 1.0, 0], [0.25, 0, 0], [0, 0, 0.5], [0, 0.75, 0]]),
+        }
+        self.non_tensor_batch = {"uid": np.array(["a", "a", "b", "b"], object)}
+
+
+def ppo_trainer(sign: float = 1.0) -> Any:
+    """The module `verl.trainer.ppo.ray_trainer`, patched; its advantages have this sign."""
+
+    def compute_advantage(data: Any, adv_estimator: str, num_repeat: int = 1) -> Any:
+        scores = data.batch["token_level_scores"].sum(-1)
+        gains = scores - scores.reshape(-1, 2).mean(-1).repeat(2)
+        data.batch["advantages"] = sign * gains[:, None] * data.batch["response_mask"]
+        return data
+
+    class RayPPOTrainer:
+        global_steps = 7
+
+        def _update_actor(self, batch: Any) -> str:
+            return "updated"
+
+    module: Any = types.SimpleNamespace(RayPPOTrainer=RayPPOTrainer, compute_advantage=compute_advantage)
+    patch_trainer(module)
+    patch_trainer(module)
+    return module
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_driver_records_its_batches_in_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: float
+) -> None:
+    """Each group is recorded after its reward and before the update, by verl's uid; the sidecar finds equal samples,
+    and advantages with a wrong sign.
+    """
+    monkeypatch.setenv("RLSHIP_DIR", str(tmp_path))
+    monkeypatch.setenv("RLSHIP_LEDGER_SHARE", "1")
+    made = tracking().Tracking("p", "e", "rlship")
+    module = ppo_trainer(sign)
+    batch = module.compute_advantage(Batch(), adv_estimator="grpo", num_repeat=2)
+    assert module.RayPPOTrainer()._update_actor(batch) == "updated"
+    made.log({"training/global_step": 7}, step=7)
+    registry.current().close()
+    found = [one for kind, one in zip(kinds(records(tmp_path)), records(tmp_path)) if kind == "ledger"]
+    assert [(one["hop"], one["key"], one["n"], one.get("step")) for one in found] == [
+        *(("rewarded", "a", 2, None), ("rewarded", "b", 2, None)),
+        *(("trained", "a", 2, 7), ("trained", "b", 2, 7)),
+    ]
+    before, after = found[::2]
+    assert before["d"] == {name: after["d"][name] for name in before["d"]} and before["reward"] == after["reward"]
+    assert (after["advantage"][2] > 0) == (sign > 0)
+
+
+def test_a_batch_of_another_trainer_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Tracking, without uids or with a critic's advantages nothing wrong is recorded, and the job goes on."""
+    monkeypatch.setenv("RLSHIP_DIR", str(tmp_path))
+    monkeypatch.setenv("RLSHIP_LEDGER_SHARE", "1")
+    module = ppo_trainer()
+    assert module.compute_advantage(Batch(), adv_estimator="gae") is not None  # no Tracking yet
+    tracking().Tracking("p", "e", "rlship")
+    unknown = Batch()
+    unknown.non_tensor_batch.clear()
+    module.compute_advantage(unknown, adv_estimator="gae")
+    trained = module.compute_advantage(Batch(), adv_estimator="gae")
+    module.RayPPOTrainer()._update_actor(trained)
+    registry.current().close()
+    found = [one for kind, one in zip(kinds(records(tmp_path)), records(tmp_path)) if kind == "ledger"]
+    assert [one["hop"] for one in found] == ["rewarded", "rewarded", "trained", "trained"]
+    assert not any("advantage" in one for one in found)

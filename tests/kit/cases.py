@@ -13,9 +13,9 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 Case = TypeVar("Case")
 
 # Of so many cases one is drawn in `make test`.
-SHARE = 16
+SHARE = 40
 # The same of a test that leaves the number to Hypothesis.
-QUICK_SHARE = 3
+QUICK_SHARE = 8
 _all_cases = False
 
 
@@ -42,9 +42,9 @@ def few(examples: int) -> int:
     return examples if _all_cases else max(1, examples // QUICK_SHARE)
 
 
-def some(cases: Sequence[Case]) -> Sequence[Case]:
-    """The cases that this run tries, evenly spread: for a test that is marked as statistical and draws none itself."""
-    return cases if _all_cases else cases[::SHARE]
+def some(cases: Sequence[Case], share: int = SHARE) -> Sequence[Case]:
+    """The cases that this run tries, all or one in `share`: for a test that is marked as statistical and draws none."""
+    return cases if _all_cases else cases[::share]
 
 
 def long(*values: object) -> list[ParameterSet]:

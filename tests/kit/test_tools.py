@@ -56,6 +56,7 @@ def test_elsewhere_each_missing_tool_is_one_line_of_the_summary(tmp_path: Path) 
     assert "1 passed, 4 skipped" in summary[-1]
 
 
+@pytest.mark.long
 def test_in_ci_a_missing_tool_is_a_failure(tmp_path: Path) -> None:
     """Every test that lacks it fails, and names the tool and the command."""
     done = outcome(tmp_path, TESTS, CI="true")

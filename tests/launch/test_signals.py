@@ -32,6 +32,7 @@ def test_a_signal_to_the_parent_is_passed_on(tmp_path: Path, number: signal.Sign
         assert job.end(process) == [number.name]
 
 
+@pytest.mark.long
 def test_a_signal_to_the_group_arrives_once(tmp_path: Path) -> None:
     """As `timeout` and shells send it: the command has it already, so it is not passed on."""
     job = Noted(tmp_path)

@@ -210,6 +210,7 @@ for n in range(2):
 """
 
 
+@pytest.mark.long
 def test_further_runs_are_shipped(tmp_path: Path) -> None:
     """A job that finishes a run of W&B's and begins another one has both at W&B, and each one's place is printed."""
     with LoopbackBackend() as backend:
@@ -225,6 +226,23 @@ def test_further_runs_are_shipped(tmp_path: Path) -> None:
         assert (run.config["lr"]["value"], run.finished) == (n / 2, True)
         places = [line for line in err.splitlines() if line.startswith(f"rlship: {tmp_path}/{folder}: http")]
         assert len(places) == 1 and places[0].endswith(f"/runs/{run.name}"), err
+
+
+def test_each_run_of_a_sweep_is_shipped(tmp_path: Path) -> None:
+    """Processes that an agent starts for two runs of a sweep write two experiments, each with the rows of its run."""
+    agent = (
+        "import os, subprocess, sys\n"
+        "for run_id in ('a1', 'b/2'):\n"
+        "    env = {**os.environ, 'WANDB_SWEEP_ID': 's', 'WANDB_RUN_ID': run_id}\n"
+        f"    subprocess.run([sys.executable, '-c', {LOGS!r}], env=env, check=True)"
+    )
+    with started(tmp_path, *JOB, agent) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    for name in ("run-sweep-a1", "run-sweep-b_2"):
+        assert [row["index"] for row in rows(tmp_path / name)] == [0, 1, 2], err
+        assert f"{tmp_path}/{name} are delivered" in err
+    assert not (tmp_path / "run" / "rlship").exists()
 
 
 def test_only_the_jobs_own_further_runs_are_shipped(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlship_sidecar.rows import LEDGER, Unit
 from rlship_sidecar.sinks.names import flatten
-from rlship_sidecar.sinks.wandb.sink import point
+from rlship_sidecar.sinks.wandb.point import point
 from rlship_sidecar.tabular.columns import TABLES
 from rlship_sidecar.tabular.source import ExperimentTables, RecordFilter
 from rlship_sidecar.tabular.wide import short, table_name

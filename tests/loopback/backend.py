@@ -64,10 +64,15 @@ class LoopbackBackend:
         self.requests: list[Request] = []
         self.stale_lines = 0
         """How many of the newest history lines the answers about a run leave out: a replica that lags."""
+        self.keeps_summaries = True
+        """Whether what a client says of the summary is kept. If not, the summary has the values of the last lines, as
+        if the client had died right after them.
+        """
         self.stored: dict[str, bytes] = {}
         """What was uploaded, by the name under which it was."""
         self.lock = threading.RLock()
         self.artifacts = Artifacts()
+        self.alerts: list[dict[str, Any]] = []
         self._faults: list[Fault] = []
         self._deleted: set[tuple[str, str]] = set()
         self._server: Server | None = None
@@ -208,7 +213,7 @@ class LoopbackBackend:
                     if run is None:
                         answer = Answer(404)
                     else:
-                        run.take(payload)
+                        run.take(payload, summary=self.keeps_summaries)
                 else:
                     self.stored[name] = body
             if fault is not None:
@@ -248,6 +253,9 @@ class LoopbackBackend:
         if operation == "CreateRunFiles":
             files = [{"name": name, "uploadUrl": f"{self.url}/storage/{name}"} for name in given["files"]]
             return {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}
+        if operation == "NotifyScriptableRunAlert":
+            self.alerts.append(given)
+            return {"notifyScriptableRunAlert": {"success": True}}
         if operation in ARTIFACT_OPERATIONS:
             return self.artifacts.answer(operation, given, self.url)
         if all(key[0] != place for key in self.runs):
@@ -271,7 +279,7 @@ class LoopbackBackend:
         run.job_type = given.get("jobType") or run.job_type
         if given.get("config"):
             run.config = json.loads(given["config"])
-        if given.get("summaryMetrics"):
+        if given.get("summaryMetrics") and self.keeps_summaries:
             run.summary = json.loads(given["summaryMetrics"])
         run.finished = False
         return {"bucket": run.describe(self.stale_lines), "inserted": inserted}

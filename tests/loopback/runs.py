@@ -83,8 +83,8 @@ class Run:
             "project": {"id": self.project, "name": self.project, "entity": entity_object(self.entity)},
         }
 
-    def take(self, payload: dict[str, Any]) -> None:
-        """Apply one file_stream request."""
+    def take(self, payload: dict[str, Any], *, summary: bool = True) -> None:
+        """Apply one file_stream request; without `summary` the lines in it make the summary."""
         files = payload.get("files") or {}
         lines = files.get(HISTORY, {})
         for number, line in enumerate(lines.get("content", ()), lines.get("offset", 0)):
@@ -96,7 +96,9 @@ class Run:
                 self.rewritten.append((number, before, line))
             self.resent += before == line
             self.history[number] = line
-        for line in files.get(SUMMARY, {}).get("content", ()):
+            if not summary:
+                self.summary.update(json.loads(line))
+        for line in files.get(SUMMARY, {}).get("content", ()) if summary else ():
             self.summary.update(json.loads(line))
         self.finished = self.finished or bool(payload.get("complete"))
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import warnings
 from pathlib import Path
 
@@ -122,6 +126,64 @@ def test_the_sidecar_under_it(first: list[str], tmp_path: Path) -> None:
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
     assert "stopping" in said
+
+
+def test_what_a_person_has_to_mend_does_not_end_the_container(first: list[str], tmp_path: Path) -> None:
+    """A wrong setting: the reason is in the log and in `/readyz`, `/healthz` is well, and once the setting is mended
+    `watch` begins by itself. SIGTERM ends the container in order.
+    """
+    (tmp_path / "job").mkdir()
+    settings = tmp_path / "job" / "rlship.toml"
+    settings.write_text("no_such_setting = 1\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    code = "import sys; from rlship_sidecar import entrypoint as e; "
+    code += "sys.exit(e.watch_for_good(e.module_command('rlship', *sys.argv[1:]), 0.5))"
+    command = [word for word in first if word not in ("-c", SUPERVISE)] + ["-c", code, "watch", "--sink", "jsonl", "."]
+    variables = {**os.environ, "RLSHIP_METRICS_PORT": str(port), "RLSHIP_METRICS_ADDRESS": "127.0.0.1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path / "job", env=variables) as process:
+        assert process.stderr is not None
+        wait_until(lambda: answer(port, "/readyz")[0] == 503)
+        wait_until(lambda: "no_such_setting" in answer(port, "/readyz")[1])
+        settings.write_text("")
+        wait_until(lambda: answer(port, "/readyz")[0] == 200)
+        _signal_first(process, first, signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert "no_such_setting" in said and "exit code 2; started again" in said and "stopping" in said
+
+
+@pytest.mark.parametrize("code", [2, 4, 5])
+def test_a_container_that_waits_ends_at_once(code: int) -> None:
+    """SIGTERM while it waits ends it, with the exit code of the last try."""
+    waiting = "import sys; from rlship_sidecar.entrypoint import watch_for_good as go; sys.exit(go(sys.argv[1:]))"
+    command = [sys.executable, "-c", waiting, "sh", "-c", f"echo mend me >&2; exit {code}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "mend me\n"
+        assert f"exit code {code}; started again in 10 s" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == code
+
+
+@pytest.mark.parametrize("words", [["watch", "--once"], ["status"], ["watch", "--help"]])
+def test_other_verbs_end_the_container(words: list[str], tmp_path: Path) -> None:
+    """Their exit code is the container's."""
+    command = [sys.executable, "-m", "rlship_sidecar.entrypoint", *words]
+    done = subprocess.run([*command, str(tmp_path / "away")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == (0 if "--help" in words else 1)
+
+
+def answer(port: int, path: str) -> tuple[int, str]:
+    """The status and the text that a probe gets; 0 while no probe is answered."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+    except OSError:
+        return 0, ""
 
 
 def _signal_first(process: subprocess.Popen[str], first: list[str], number: signal.Signals) -> None:

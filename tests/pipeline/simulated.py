@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pipeline.alert_book import Alerting
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.custom import Customs
@@ -55,6 +57,7 @@ class Simulation:
     short_window: int = 20
     ledger_wait_s: float = 3600.0
     access: Access = field(default_factory=lambda: Access(4))
+    alerts: tuple[Rule, ...] = ()
     hinted: bool = False  # change events name what was written
 
     def __post_init__(self) -> None:
@@ -77,6 +80,7 @@ class Simulation:
             streams=self.streams,
             access=self.access,
         )
+        self.experiment.judge(Alerting(self.alerts), self.now)
 
     def stop(self) -> None:
         self.experiment.close()

@@ -71,7 +71,7 @@ def test_live_equals_reference(restarts: bool, data: st.DataObject) -> None:
         st.builds(
             Settings,
             samples=st.sampled_from((4, 1, 0)),
-            samples_every=st.sampled_from((1, 2)),
+            samples_every=st.sampled_from((1, 2, 5)),
             short_window=st.sampled_from((20, 1, 2, 0)),
         )
     )
@@ -110,3 +110,25 @@ def test_fast_path_equals_general_path(files: dict[str, bytes], overrides: dict[
             slow.write(name, data)
         slow.finish()
         assert exactly(rows) == exactly(slow.final())
+
+
+def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> None:
+    """A child's barrier of step 0, after its line of step 1, counts until its parent's file is there. Then the row of
+    step 0 is made again without it.
+    """
+    opens = '{"kind":"open","rlship":1,"id":"%s","actor":"a","rank":%d,"attempt":%d,"t":%d,"world":%d%s}\n'
+    line, barrier = '{"t":%d,"step":%d,"m":{"x":1}}\n', '{"kind":"barrier","step":%d,"t":%d}\n'
+    ends = '{"kind":"close","reason":"exit"}\n'
+    first = opens % ("a", 0, 0, 1000, 1, "") + line % (1001, 0) + barrier % (0, 1002) + line % (1003, 1) + ends
+    parent = opens % ("b", 1, 1, 1200, 2, "") + line % (1201, 1) + barrier % (1, 1202) + ends
+    child = opens % ("c", 1, 1, 1200, 2, ',"parent":"b"') + line % (1201, 1) + barrier % (1, 1202)
+    child += barrier % (0, 1203) + ends
+    files = {"a-0-r0-n-1-a.jsonl": first, "a-0-r1-n-3-c.jsonl": child, "a-0-r1-n-2-b.jsonl": parent}
+    with simulation() as sim:
+        for name, text in files.items():
+            sim.write(name, text.encode())
+            sim.wait(3.0)
+            sim.tick()
+        sim.wait(12.0)
+        sim.finish()
+        assert not differing(final_rows({n: t.encode() for n, t in files.items()}, settings=EACH), sim.final())

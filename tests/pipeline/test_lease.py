@@ -29,6 +29,7 @@ from rlship_sidecar.ownership.holder import Condition
 from rlship_sidecar.ownership.lease import Lease, LeaseLost, acquire, owner
 from rlship_sidecar.report.status import Status, read_status, write_status
 from rlship_sidecar.store.store import Store
+from tests.kit.cases import few
 from tests.kit.clocks import Clock
 from tests.pipeline.simulated import scratch
 
@@ -725,7 +726,7 @@ class HostClock:
         return self.offset + self.rate * self.now[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 @given(
     offsets=st.tuples(st.floats(0, 3600), st.floats(0, 3600)),
     rates=st.tuples(st.floats(0.95, 1.05), st.floats(0.95, 1.05)),

@@ -15,6 +15,7 @@ from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import ALIGNED, CLOCK, STEP, Unit
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
+from tests.kit.cases import some
 from tests.pipeline.older import OLDER, make_older
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.test_against_reference import check_numbering
@@ -166,6 +167,7 @@ def test_a_sweep_goes_on_where_it_was_and_begins_again_with_another_function(mon
         assert up_to_date(sim)
 
 
+@pytest.mark.statistical
 def test_a_kill_within_a_sweep_changes_no_final_row() -> None:
     """Killed between any two statements, or two rows of one, it goes on with the unit that is next."""
     with pytest.MonkeyPatch.context() as patch, made_before(steps=4) as sim:
@@ -175,20 +177,21 @@ def test_a_kill_within_a_sweep_changes_no_final_row() -> None:
         state, saved = sim.directory / "rlship" / "state", sim.directory / "saved"
         shutil.copytree(state, saved)
         FUSE.last_words = lambda: shutil.copytree(state, sim.directory / "snapshot")
-        fatal, passed, expected = 0, 1, final_rows(files_of(sim))
-        while fatal < passed:
-            fatal += 1
+        expected = final_rows(files_of(sim))
+        for fatal in some(range(1, 1000), share=8):
             shutil.rmtree(state)
             shutil.copytree(saved, state)
             FUSE.fatal = -1
             sim._start()
             FUSE.moments, FUSE.fatal = 0, fatal
             surviving(sim, sim.finish)
-            passed, FUSE.fatal = FUSE.moments, -1
+            moments, FUSE.fatal = FUSE.moments, -1
             assert not differing(expected, sim.final()), fatal
             assert MadeWith(sim.store).row_function() == ROW_FUNCTION
             check_numbering(sim.rows())
             sim.stop()
+            if fatal >= moments:
+                break
         assert fatal > 50
         sim._start()
 

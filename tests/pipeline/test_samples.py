@@ -12,6 +12,8 @@ from rlship_sidecar.reduce.samples import TOO_DEEP, SampleChoice
 from rlship_sidecar.rows import Row, Unit
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.building import T0, barrier, file, log, sample, stepless_sample
+from tests.reference.reduction import differing, final_rows
+from tests.reference.settings import Settings
 
 UNIT = Unit("trainer", "step", 1)
 
@@ -40,9 +42,51 @@ def test_rows_show_the_content_of_samples() -> None:
     assert row.arrival.changed == ("trainer/loss", "trainer/samples/rollouts")
 
 
+def test_a_table_that_comes_seldom_is_shown_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """Of each ten steps the first one that has a table shows it: an evaluation at steps 7, 17 and 27 each time, a table
+    of each step at 0, 10 and 20. What is left out is said once.
+    """
+    steps = [
+        record
+        for step in range(30)
+        for record in (sample(1, step=step), *([sample(2, step=step, table="eval")] if step % 10 == 7 else ()))
+    ]
+    with simulation(samples=SampleChoice(4, 10)) as sim:
+        sim.write("a.jsonl", file(*steps, beat=10))
+        sim.finish()
+        rows = {unit.index: row for unit, row in sim.final().items()}
+    assert [step for step, row in rows.items() if "eval" in row.samples] == [7, 17, 27]
+    assert [step for step, row in rows.items() if "rollouts" in row.samples] == [0, 10, 20]
+    (said,) = [text for text in caplog.messages if "samples_every" in text]
+    assert said.startswith("rollouts of trainer: W&B, TensorBoard and rows show one step in each 10")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_late_sample_of_an_earlier_step_takes_the_place(restarts: bool) -> None:
+    """The row of the later step, which had shown the table, no longer does; after a restart, too. Further tables and
+    the next ten steps stay. So live rows are those of a replay, and of the rules.
+    """
+    lines = [log(step, loss=1.0) for step in (3, 5, 12)]
+    samples = [sample(1, step=5), sample(2, step=5, table="eval"), sample(3, step=12)]
+    late = [sample(4, step=3)]
+    with simulation(samples=SampleChoice(4, 10)) as sim:
+        sim.write("a.jsonl", file(*lines, *samples, barrier(12), beat=10))
+        sim.tick()
+        assert [unit.index for unit, row in sim.final().items() if "rollouts" in row.samples] == [5, 12]
+        if restarts:
+            sim.restart()
+        sim.write("a.jsonl", b"".join(json.dumps(record).encode() + b"\n" for record in late))
+        sim.finish()
+        final = sim.final()
+        files = {"a.jsonl": file(*lines, *samples, barrier(12), *late, beat=10)}
+        assert not differing(final_rows(files, settings=Settings(samples_every=10)), final)
+    assert [unit.index for unit, row in final.items() if "rollouts" in row.samples] == [3, 12]
+    assert list(final[Unit("trainer", "step", 5)].samples) == ["eval"]
+
+
 def test_only_some_rows_show_samples_and_a_changed_setting_makes_them_anew() -> None:
-    """Rows of steps that `samples_every` divides show samples. With other settings the rows are revised at the start,
-    and those that come to the same are not.
+    """Of a table of each step, rows of steps that `samples_every` divides show samples. With other settings the rows
+    are revised at the start, and those that come to the same are not.
     """
     with simulation(samples=SampleChoice(4, 2)) as sim:
         sim.write("a.jsonl", file(*(sample(float(step), step=step) for step in range(4)), beat=10))

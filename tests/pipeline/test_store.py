@@ -312,6 +312,10 @@ def test_a_newer_store_is_refused(path: Path) -> None:
     assert not list(path.parent.glob("store.db-*")), "a connection was left open"
 
 
+LINEAGE_KEY = ("submission", "attempt", "rollbacks")
+LINEAGE = ("submission INTEGER", "attempt INTEGER", "rollbacks INTEGER")
+
+
 def test_the_format_is_pinned(path: Path) -> None:
     """Version 3 has these tables. RunChange the version when you change one; a new one may join (`schema.lacking`)."""
     with opened(path) as store:
@@ -352,6 +356,30 @@ def test_the_format_is_pinned(path: Path) -> None:
             "partial INTEGER",
         ],
         "dirty": ["actor TEXT", "kind TEXT", "number INTEGER"],
+        "past_rows": [
+            "actor TEXT",
+            "step INTEGER",
+            "submission INTEGER",
+            "attempt INTEGER",
+            "rollbacks INTEGER",
+            "lacks INTEGER",
+            "body BLOB",
+        ],
+        "alert_steps": [*LINEAGE, "step INTEGER"],
+        "alert_states": [*LINEAGE, "rule TEXT", "piece INTEGER", "state BLOB"],
+        "alert_episodes": [*LINEAGE, "rule TEXT", "piece INTEGER", "episodes BLOB"],
+        "alert_dirty": [*LINEAGE, "piece INTEGER"],
+        "outbox": [
+            "notifier TEXT",
+            "episode TEXT",
+            "state TEXT",
+            "number INTEGER",
+            "rule TEXT",
+            "made REAL",
+            "tries INTEGER",
+            "sent REAL",
+            "body BLOB",
+        ],
         "dead": ["file TEXT", "offset INTEGER", "metric TEXT", "reason TEXT", "excerpt TEXT"],
         "dead_counts": [
             "file TEXT",
@@ -409,6 +437,12 @@ def test_the_format_is_pinned(path: Path) -> None:
         "rows": ["no"],
         "units": ["actor", "kind", "number"],
         "dirty": ["actor", "kind", "number"],
+        "past_rows": ["actor", "step", *LINEAGE_KEY],
+        "alert_steps": [*LINEAGE_KEY, "step"],
+        "alert_states": [*LINEAGE_KEY, "rule", "piece"],
+        "alert_episodes": [*LINEAGE_KEY, "rule", "piece"],
+        "alert_dirty": [*LINEAGE_KEY, "piece"],
+        "outbox": ["notifier", "episode", "state"],
         "dead": ["file", "offset", "metric", "reason"],
         "dead_counts": ["file", "reason", "is_value"],
         "nonfinite": ["actor", "kind", "key"],

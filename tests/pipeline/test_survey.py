@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rlship._version import __version__
+from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.reduce.rules import ROW_FUNCTION
 from rlship_sidecar.report.status import (
     ActorStatus,
@@ -23,7 +24,7 @@ from rlship_sidecar.report.status import (
 )
 from rlship_sidecar.report.survey import MAX_LISTED, survey
 from rlship_sidecar.report.trends import Trends
-from tests.pipeline.simulated import REMOTE, Simulation, simulation
+from tests.pipeline.simulated import LOCAL, REMOTE, Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, beat, clock, file, log
 
 WALL = 1763600500.0
@@ -34,6 +35,26 @@ AGAIN = ", or if the job was submitted again, stop the older one"
 def sim() -> Iterator[Simulation]:
     with simulation() as made:
         yield made
+
+
+@pytest.mark.parametrize("filesystem", [LOCAL, REMOTE])
+@pytest.mark.parametrize("hole", [bytes(64), b'{"step":3,' + bytes(64)], ids=["all", "half"])
+def test_a_hole_at_the_end_of_a_file_makes_data_incomplete(filesystem: Filesystem, hole: bytes) -> None:
+    """Bytes that never arrived are no half a line of a process that died: the status names the file and the byte."""
+    with simulation(filesystem=filesystem) as sim:
+        whole = file(log(0, x=1.0), barrier(0), CLOSE)
+        sim.write("a.jsonl", whole)
+        sim.finish()
+        assert survey(sim.experiment, [], now=sim.now, wall=0.0).complete
+        sim.write("a.jsonl", hole)
+        sim.finish()
+        told = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        (writer,) = told.writers
+        assert (told.complete, told.rows) == (False, 1)
+        assert writer.note.startswith(f"NUL bytes from byte {len(whole)} on, to the end")
+        sim.restart()
+        sim.finish()
+        assert not survey(sim.experiment, [], now=sim.now, wall=0.0).complete
 
 
 def status(sim: Simulation, *sinks: SinkStatus) -> Status:

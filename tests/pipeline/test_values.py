@@ -28,6 +28,7 @@ from rlship_formats.values import (
     observe,
     reduce_moments,
 )
+from tests.kit.cases import few
 from tests.reference import snippets
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -126,7 +127,7 @@ def test_what_a_value_holds(text: str, expected: Observations | None) -> None:
     assert observed(text) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(items=values())
 def test_folding_is_merging_one_by_one(items: list[Observations]) -> None:
     """The moments of a writer's lines have the bits of a merge of its observations, each alone, from left to right."""
@@ -134,7 +135,7 @@ def test_folding_is_merging_one_by_one(items: list[Observations]) -> None:
     assert bits(fold(items)) == bits(reduce(merge, parts) if parts else EMPTY)
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(items=values())
 def test_without_m2_all_else_is_the_same(items: list[Observations]) -> None:
     """Leaving out the squares changes no other field."""
@@ -153,7 +154,7 @@ def test_the_empty_partial_is_neutral(items: list[Observations], nonfinite: int)
     assert bits(merge(EMPTY, EMPTY)) == bits(EMPTY)
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(xs=st.lists(TAME, min_size=2, max_size=60), cuts=st.lists(st.integers(0, 60), max_size=5))
 def test_the_standard_deviation_is_right(xs: list[float], cuts: list[int]) -> None:
     """Cut into partials anywhere and merged, m2/w is the exact population variance within 1e-9, and numpy's."""
@@ -173,7 +174,7 @@ def test_equal_values_have_no_spread(x: float, ws: list[float]) -> None:
     assert reduce_moments(fold([Observations(xs, None, 0), Observations(xs, ws, 0)]), "std") == 0.0
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(pairs=st.lists(st.tuples(TAME, st.integers(0, 32).map(float)), min_size=1, max_size=40))
 def test_weights_act_as_repetitions(pairs: list[tuple[float, float]]) -> None:
     """Mean, sum and std with whole-number weights are those of the values repeated as often; the others are not."""

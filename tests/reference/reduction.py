@@ -8,6 +8,7 @@ even their `t`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rlship_sidecar.rows import Unit
 from tests.reference.asking import Keys
@@ -36,9 +37,23 @@ def final_rows(
         crew = experiment.crew(actor)
         steps = {line.step for _, _, line in lines_of(crew) if line.step is not None}
         having = having_of(crew)
-        rows += [step_row(experiment, crew, step, having) for step in sorted(steps)]
+        rows += thinned([step_row(experiment, crew, step, having) for step in sorted(steps)], settings.samples_every)
         rows += stream_rows(experiment, crew)
     return {row.unit: row for row in rows}
+
+
+def thinned(rows: Sequence[ReferenceRow], every: int) -> list[ReferenceRow]:
+    """Rows of one actor's steps in their order: of each stretch of so many steps, the first one that has a table shows
+    it.
+    """
+    seen: set[tuple[int, str]] = set()
+    found = []
+    for row in rows:
+        stretch = row.unit.index // every
+        shown = {table: samples for table, samples in row.samples.items() if (stretch, table) not in seen}
+        seen.update((stretch, table) for table in shown)
+        found.append(replace(row, samples=shown))
+    return found
 
 
 def dead_letters(files: Mapping[str, bytes]) -> list[tuple[str, int, str, str | None]]:

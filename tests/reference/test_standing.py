@@ -138,10 +138,12 @@ def test_newer_samples_count() -> None:
 
 
 def test_only_some_steps_show_samples() -> None:
-    """Rows show samples at steps that `samples_every` divides, 0 among them; their lines count at all steps."""
-    data = file(*(sample(1, step=step) for step in (0, 1, 2, 4)))
-    found = {step: row(data, step=step, settings=Settings(samples_every=2)) for step in (0, 1, 2, 4)}
-    assert [step for step, one in found.items() if one.samples] == [0, 2, 4]
+    """Of each stretch of `samples_every` steps the first one that has a table shows it; lines count at all steps."""
+    often, seldom = (0, 1, 2, 4), (1, 5)
+    data = file(*(sample(1, step=step) for step in often), *(sample(1, step=step, table="eval") for step in seldom))
+    found = {step: row(data, step=step, settings=Settings(samples_every=2)) for step in (*often, 5)}
+    assert [step for step, one in found.items() if "rollouts" in one.samples] == [0, 2, 4]
+    assert [step for step, one in found.items() if "eval" in one.samples] == [1, 5]
     assert found[1].coverage.ranks == ("0.0",)
 
 

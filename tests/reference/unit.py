@@ -210,7 +210,11 @@ def policy_lag(experiment: Experiment, counting: Sequence[Contribution], rate: R
 
 
 def shown_samples(unit: Unit, counting: Sequence[Contribution], settings: Settings) -> dict[str, list[dict[str, Any]]]:
-    """The newest of each window of time; the chosen ones at every so many steps, beside steps of the lead, too."""
+    """The newest of each window of time; the chosen ones of each step, of which `thinned` leaves some; beside steps of
+    the lead those at every so many.
+    """
+    if unit.kind == "step":
+        return samples_of(counting, settings.samples)
     if unit.kind == "clock":
         return samples_of(counting, settings.samples, newest=True)
     return {} if unit.index % settings.samples_every else samples_of(counting, settings.samples)

@@ -25,9 +25,11 @@ from rlship_sidecar.pipeline.source import Source, new_source
 from rlship_sidecar.replay import ahead, run
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine, EngineLost
 from rlship_sidecar.replay.decoding import Decoding
+from rlship_sidecar.replay.found import Replayed
 from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.replay.packed import DecodedChunk, Packing, Task, Unpacking
 from rlship_sidecar.replay.run import ReplayRequest, replay
+from rlship_sidecar.rows import STEP
 from rlship_sidecar.tail.tail import Position
 from tests.pipeline.simulated import scratch, simulation
 from tests.pipeline.streamed import streamed_experiments
@@ -39,6 +41,7 @@ from tests.replay.replaying import again, make, newest_rows, rows_in, with_lines
 from tests.replay.test_equal import CASES
 
 RANKS, STEPS = 4, 700
+Alone = tuple[Replayed, dict[str, str]]
 
 
 class Here:
@@ -128,10 +131,17 @@ def lines(rank: int) -> bytes:
     return file(*records, CLOSE, id=f"w{rank}", rank=rank, world=RANKS)
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
-    """An experiment of some ranks, with files of several tasks each."""
-    return make(tmp_path / "grpo", {f"r{rank}.jsonl": lines(rank) for rank in range(RANKS)})
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An experiment of some ranks, with files of several tasks each. No replay changes it."""
+    return make(tmp_path_factory.mktemp("ahead") / "grpo", {f"r{rank}.jsonl": lines(rank) for rank in range(RANKS)})
+
+
+@pytest.fixture(scope="module")
+def alone(job: Path) -> Alone:
+    """What one process replays, and its rows."""
+    found = again(job, job.with_name("one"))
+    return found, exactly(newest_rows(job.with_name("one")))
 
 
 class Up(LocalEngine):
@@ -147,17 +157,17 @@ class Up(LocalEngine):
         return super().room
 
 
-def test_processes_of_this_machine(job: Path, tmp_path: Path) -> None:
+def test_processes_of_this_machine(job: Path, alone: Alone, tmp_path: Path) -> None:
     """With processes beside this one the rows have equal bits; the processes did decode, and are gone afterwards."""
     engines: list[LocalEngine] = []
-    whole = again(job, tmp_path / "one")
+    whole, rows = alone
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_engine", _noted(engines, lambda: Up(2)))
         told: list[str] = []
         found = replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append)
     assert found.finished and not told
     assert (found.lines, found.bytes, found.dead_value_count) == (whole.lines, whole.bytes, whole.dead_value_count)
-    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+    assert exactly(newest_rows(tmp_path / "two")) == rows
     (engine,) = engines
     assert all(not os.path.exists(f"/proc/{pid}") for pid in engine.pids) and len(engine.pids) == 2
 
@@ -170,7 +180,7 @@ def _noted(engines: list[LocalEngine], make_engine: Callable[[], LocalEngine]) -
     return engine
 
 
-def test_a_process_that_dies(job: Path, tmp_path: Path) -> None:
+def test_a_process_that_dies(job: Path, alone: Alone, tmp_path: Path) -> None:
     """Killed in the middle, its work is done by the replay itself: it says so, and the rows are all there."""
 
     class Dying(Up):
@@ -189,11 +199,10 @@ def test_a_process_that_dies(job: Path, tmp_path: Path) -> None:
         patch.setattr(ahead, "MAX_TASK_BYTES", 64 << 10)
         assert replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append).finished
     assert told == ["the processes that decoded files are gone; the rest is decoded by this one"]
-    again(job, tmp_path / "one")
-    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+    assert exactly(newest_rows(tmp_path / "two")) == alone[1]
 
 
-def test_nobody_is_waited_for_to_start(job: Path, tmp_path: Path) -> None:
+def test_nobody_is_waited_for_to_start(job: Path, alone: Alone, tmp_path: Path) -> None:
     """Processes get work once they are up; until then, and if that is never, all is done here."""
 
     class Never(LocalEngine):
@@ -209,11 +218,10 @@ def test_nobody_is_waited_for_to_start(job: Path, tmp_path: Path) -> None:
         patch.setattr(run, "_engine", _noted(engines, lambda: Never(2)))
         assert replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two")).finished
     assert len(engines[0].pids) == 2
-    again(job, tmp_path / "one")
-    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+    assert exactly(newest_rows(tmp_path / "two")) == alone[1]
 
 
-def test_no_process_can_be_started(job: Path, tmp_path: Path) -> None:
+def test_no_process_can_be_started(job: Path, alone: Alone, tmp_path: Path) -> None:
     """Where the system gives no more processes, all is done by this one."""
 
     def none(*given: object, **options: object) -> object:
@@ -223,8 +231,7 @@ def test_no_process_can_be_started(job: Path, tmp_path: Path) -> None:
         patch.setattr("rlship_sidecar.replay.local.subprocess.Popen", none)
         found = replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two", jobs=2))
     assert found.finished
-    again(job, tmp_path / "one")
-    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+    assert exactly(newest_rows(tmp_path / "two")) == alone[1]
 
 
 def test_a_schema_that_was_forgotten() -> None:
@@ -328,7 +335,8 @@ def test_values_stay_at_hand(every: tuple[int, ...], engine: Callable[[], Engine
         patch.setattr(run, "_engine", lambda order: engine() if engine is not None else None)
         assert again(job, tmp_path / "out").finished
     assert len(read_again) <= (ROUND_STEPS if len(set(every)) > 1 else 0)
-    assert sum(closed) == len(newest_rows(tmp_path / "out")) == 1000
+    steps = [unit for unit in newest_rows(tmp_path / "out") if unit.kind == STEP]
+    assert sum(closed) == len(steps) == 1000
     assert max(closed) > (50 if len(set(every)) == 1 else 10)
 
 

@@ -13,9 +13,9 @@ from tests.loopback.backend import LoopbackBackend
 from tests.sinks.kinds import KINDS, Place
 from tests.sinks.rows import make_rows
 
-TELLING = [kind for kind in KINDS if kind not in ("console", "wandb-offline")] + long("wandb-offline")
 # W&B's client takes seconds to start; of it, test_rows_arrive_once_and_in_order_over_restarts is enough in short.
 STARTED_AT_A_COST = [kind for kind in KINDS if not kind.startswith("wandb")] + long("wandb-online", "wandb-offline")
+TELLING = [kind for kind in STARTED_AT_A_COST if kind != "console"]
 
 
 @pytest.fixture

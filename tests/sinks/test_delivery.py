@@ -464,6 +464,28 @@ def test_an_expensive_sink_is_opened_for_unconfirmed_rows_only() -> None:
     assert destination.held == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["fails", "killed"])
+def test_a_destination_that_was_opened_with_rows_is_flushed_once(killed: bool) -> None:
+    """It may lack what belongs to the rows, such as the summary of a run. Until one flush has worked it is tried again
+    without a new row, ever more seldom, and after kill -9 by the next start. From then on it stays closed.
+    """
+    destination, source = Destination(held=[0, 1, 2]), MemorySource(make_rows(0, 3))
+    destination.fail = raising(SinkUnavailable("not shown yet"), on="flush")
+    first = expensive(destination, source)
+    assert settle(first, drain=True) is not None and not first.at_rest
+    first.retry_now()
+    assert settle(first, drain=True) == 2 * Pace().backoff_min_s
+    destination.fail = lambda call: None
+    again = first
+    if killed:
+        again = expensive(destination, source)
+    again.retry_now()
+    settle(again, drain=True)
+    assert again.at_rest and destination.calls.count("open") == 3
+    settle(expensive(destination, source), drain=True)
+    assert destination.calls.count("open") == 3 and "write" not in destination.calls
+
+
 def test_another_destination_confirmed_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one place confirmed says nothing of another: all rows are shipped there."""
     source = MemorySource(make_rows(0, 3))

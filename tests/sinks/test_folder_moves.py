@@ -54,7 +54,7 @@ MOMENTS: dict[str, Callable[[WandbSink, Path], object]] = {
 WAYS = [("offline", rename), ("online", remove), *long(("offline", remove), ("online", rename))]
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", ["run", *long("child", "core")])
 @pytest.mark.parametrize("way", WAYS, ids=["offline-rename", "online-remove", "offline-remove", "online-rename"])
 def test_a_folder_that_goes_while_the_child_starts(
     tmp_path: Path, backend: LoopbackBackend, way: tuple[str, Callable[[Path], None]], moment: str

@@ -17,7 +17,8 @@ from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.names import REWARD_AND_LOSS, SinkNames, flatten, is_extra, names_of
 from rlship_sidecar.sinks.tensorboard.sink import CHARTS, TensorBoardSink
 from rlship_sidecar.sinks.tensorboard.sink import event as as_event
-from rlship_sidecar.sinks.wandb.sink import WandbSink, point
+from rlship_sidecar.sinks.wandb.point import point
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.endtoend.sidecar import rlship
 from tests.metrics.test_spread import rows_of
 from tests.reference.building import CLOSE, barrier, file, log, stream

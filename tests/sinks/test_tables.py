@@ -164,6 +164,7 @@ def test_a_table_that_cannot_be_uploaded_holds_no_row_back(status: int, tmp_path
         assert backend.run("rlship", "store1").steps() == [0, 1]
 
 
+@pytest.mark.long
 def test_an_offline_run_holds_its_tables(tmp_path: Path) -> None:
     """The folder of an offline run has the tables' references in its lines and the tables beside them."""
     sink = WandbSink(env=client_env(isolated(tmp_path / "home")))

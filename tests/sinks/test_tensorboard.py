@@ -21,11 +21,15 @@ from tensorboardX.record_writer import masked_crc32c
 from rlship_formats.values import Histogram
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.ship import Shipper
+from rlship_sidecar.sinks.tensorboard import again
 from rlship_sidecar.sinks.tensorboard import events as tfevents
 from rlship_sidecar.sinks.tensorboard import sink as tensorboard
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
+from tests.kit.board import default_charts
+from tests.kit.waiting import wait_until
 from tests.sinks.readback import run_folder, tensorboard_events, tensorboard_points
-from tests.sinks.rows import T0, make_row, make_rows, make_run
+from tests.sinks.rows import T0, MemorySource, make_row, make_rows, make_run
 from tests.sinks.test_jsonl import change
 
 
@@ -310,3 +314,111 @@ def test_without_being_asked_no_values_of_ranks(tmp_path: Path) -> None:
 
     assert tensorboard_points(folder, "zz_rlship/trainer/loss/r0.0") == []
     assert not (tmp_path / "rlship" / "state" / "tensorboard-keys.json").exists()
+
+
+def no_event(path: Path, number: int) -> None:
+    """Make the data of an event of a part unreadable. Its length stays as it is, so that later events are found."""
+    frame = list(tfevents.frames(path))[number]
+    data = bytearray(path.read_bytes())
+    data[frame.start : frame.start + frame.size] = b"\xff" * frame.size
+    path.write_bytes(data)
+
+
+def delivered(folder: Path, source: MemorySource, *rows: list[Row]) -> Shipper:
+    """A shipper that delivered these rows, batch for batch, each in a part of its own."""
+    for batch in rows:
+        source.append(batch)
+        shipper = Shipper("tensorboard", TensorBoardSink, make_run(folder), source)
+        shipper.start()
+        assert shipper.drain(10.0)
+        if batch is not rows[-1]:
+            shipper.stop()
+    return shipper
+
+
+LATER = [make_row(6, step=1, values={"trainer/loss": 9.0}, revision=1, changed=("trainer/loss",))]
+
+
+@pytest.mark.parametrize("how", ["no event", "length", "cut", "missing", "all missing"])
+def test_an_older_file_that_changes_while_it_runs_loses_no_point(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where points are to be written again from files that are damaged, cut or gone by now, their rows come again from
+    the store at once: charts have the newest value of each step, and the file is named.
+    """
+    source = MemorySource()
+    shipper = delivered(tmp_path, source, *(make_rows(first, first + 2) for first in range(0, 6, 2)))
+    folder = Path(shipper.status().where)
+    path = parts(folder)[1]
+    if how == "no event":
+        no_event(path, 1)
+    elif how == "length":
+        data = bytearray(path.read_bytes())
+        data[list(tfevents.frames(path))[1].start - 8] ^= 1
+        path.write_bytes(data)
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:-9])
+    for one in {"missing": [path], "all missing": parts(folder)[:2]}.get(how, []):
+        one.unlink()
+    source.append(LATER)
+    shipper.wake()
+    wait_until(lambda: any(one.name.endswith(".again") for one in parts(folder)))
+    shipper.stop()
+    assert tensorboard_events(folder) == [event(row) for row in [*make_rows(0, 6), *LATER]]
+    loss = [(0, 0.0), (1, 9.0), *((no, float(no)) for no in range(2, 6))]
+    assert tensorboard_points(folder, "aa_headline/trainer/loss") == loss
+    assert default_charts(run_folder(folder))["aa_headline/trainer/loss"] == loss
+    assert any(str(path.parent) in said and "written again from the store" in said for said in caplog.messages)
+
+
+def test_damage_that_the_last_close_finds_is_said_and_mended_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing else would show it. The message names the file and the way out, and the next sidecar goes that way."""
+    monkeypatch.setattr(again, "SPACING_S", 60.0)
+    source = MemorySource()
+    shipper = delivered(tmp_path, source, make_rows(0, 2), make_rows(2, 4), make_rows(4, 6))
+    folder = Path(shipper.status().where)
+    latest = make_row(7, step=1, values={"trainer/loss": 10.0}, revision=2, changed=("trainer/loss",))
+    for row in (*LATER, latest):
+        source.append([row])
+        assert shipper.drain(10.0)
+    no_event(parts(folder)[1], 2)
+    caplog.clear()
+    shipper.stop()
+    said = "\n".join(caplog.messages)
+    assert f"{parts(folder)[1]} is damaged at byte" in said and "the next `rlship watch`" in said
+    delivered(tmp_path, source, []).stop()
+    assert tensorboard_events(folder) == [event(row) for row in [*make_rows(0, 6), *LATER, latest]]
+    assert tensorboard_points(folder, "aa_headline/trainer/loss")[1] == (1, 10.0)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_older_event_that_a_start_cannot_read_is_written_again(
+    tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start without the file of curves reads all events; where one is damaged, the rows from there on come again."""
+    source = MemorySource()
+    delivered(tmp_path, source, make_rows(0, 2), make_rows(2, 4), make_rows(4, 6)).stop()
+    folder = tmp_path / "rlship/state/tensorboard"
+    path = parts(folder)[1]
+    no_event(path, number)
+    (tmp_path / "rlship/state/tensorboard-curves.json").unlink()
+    delivered(tmp_path, source, LATER).stop()
+    assert tensorboard_events(folder) == [event(row) for row in [*make_rows(0, 6), *LATER]]
+    assert any(f"{path} is damaged at byte" in said for said in caplog.messages)
+
+
+def test_half_an_event_before_zeros_is_written_again(tmp_path: Path) -> None:
+    """Where a block of an older file became zeros, the event at its border is half there: it does not count."""
+    for first in range(0, 6, 2):
+        folder = fill(make_run(tmp_path), make_rows(first, first + 2))
+    path = parts(folder)[1]
+    frame = list(tfevents.frames(path))[1]
+    data = path.read_bytes()
+    torn = frame.start + frame.size // 2
+    path.write_bytes(data[:torn] + bytes(len(data) - torn))
+    sink = TensorBoardSink()
+    assert sink.open(make_run(tmp_path)) == 2
+    assert sink.ends_with(make_row(1))
+    sink.close()

@@ -20,7 +20,7 @@ from rlship_sidecar.sinks.tensorboard.curves import Curves
 from rlship_sidecar.sinks.tensorboard.held import hold, release
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
 from tests.kit.board import Board, Points, board, default_charts, other_charts
-from tests.kit.cases import statistical
+from tests.kit.cases import long, statistical
 from tests.kit.clocks import Clock
 from tests.kit.waiting import wait_until
 from tests.pipeline.simulated import scratch
@@ -115,7 +115,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, li
     return folder, {scene.__name__: scene(folder / scene.__name__) for scene in SCENES}
 
 
-@pytest.fixture(scope="module", params=[(), ("--load_fast", "false")], ids=["default", "load_fast false"])
+@pytest.fixture(scope="module", params=[(), *long(("--load_fast", "false"))], ids=["default", "load_fast false"])
 def server(request: pytest.FixtureRequest, scenes: tuple[Path, dict[str, list[Row]]]) -> Iterator[Board]:
     """TensorBoard on all of them, by one of its two readers."""
     with board(scenes[0], *request.param) as found:
@@ -267,10 +267,10 @@ class Times:
         patch.setattr(again.time, "monotonic", self.clock)
         write = Again.write
 
-        def slow(this: Again, path: Path) -> None:
+        def slow(this: Again, path: Path, rows: int) -> None:
             self.written += 1
             patch.setattr(again.os, "fsync", lambda fd: self.clock.sleep(took_s))
-            write(this, path)
+            write(this, path, rows)
 
         patch.setattr(Again, "write", slow)
         pace = Pace(idle_close_s=None)

@@ -9,9 +9,10 @@ import pytest
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import child as wandb_child
-from rlship_sidecar.sinks.wandb.child import Acknowledgements
+from rlship_sidecar.sinks.wandb.child import Acknowledgements, Destination
 from rlship_sidecar.sinks.wandb.online import Held
 from rlship_sidecar.sinks.wandb.protocol import FromChild, LastWord, ParentPipe, Rejected
+from rlship_sidecar.sinks.wandb.told import PROOF_S, Proof
 from tests.kit.waiting import wait_until
 
 
@@ -31,12 +32,17 @@ class Said(ParentPipe):
         threading.Event().wait()
 
 
+def server(position: Callable[[], Held]) -> Destination:
+    """A destination of which nothing was told beside rows."""
+    return Destination(position, lambda: pytest.fail("asked for the summary"), Proof())
+
+
 def ask(position: Callable[[], int], *, logged: int = 5, stall_s: float = 60.0) -> Said:
     """A flush that waits for `logged` rows of a run that began at row 0."""
     said = Said()
-    acknowledgements = Acknowledgements(said, lambda: Held(position(), ""), 0, stall_s)
+    acknowledgements = Acknowledgements(said, server(lambda: Held(position(), "")), 0, stall_s)
     acknowledgements.logged(logged)
-    acknowledgements.hurry()
+    acknowledgements.hurry(1)
     return said
 
 
@@ -45,7 +51,7 @@ def test_progress_is_told_and_never_more_than_was_sent() -> None:
     answers = [2, 1, 4, 9]
     said = ask(lambda: answers.pop(0) if len(answers) > 1 else answers[0])
 
-    wait_until(lambda: {"acked": 5, "described": ""} in said.messages)
+    wait_until(lambda: {"acked": 5, "described": "", "settled": 1} in said.messages)
     assert [message["acked"] for message in said.messages if "acked" in message][:3] == [2, 4, 5]
     assert said.last == {}
 
@@ -53,21 +59,51 @@ def test_progress_is_told_and_never_more_than_was_sent() -> None:
 def test_a_flush_of_rows_that_arrived_long_ago_is_answered() -> None:
     """Nothing is on its way: the answer comes without a question to the server."""
     said = Said()
-    acknowledgements = Acknowledgements(said, lambda: pytest.fail("asked"), 7, 60.0)
-    acknowledgements.hurry()
-    wait_until(lambda: said.messages == [{"acked": 7, "described": ""}])
+    acknowledgements = Acknowledgements(said, server(lambda: pytest.fail("asked")), 7, 60.0)
+    acknowledgements.hurry(1)
+    wait_until(lambda: said.messages == [{"acked": 7, "described": "", "settled": 1}])
 
 
 def test_the_run_data_are_awaited_like_rows() -> None:
     """Until the server shows them: those of before do not count, and a flush without news is answered."""
     answers = [Held(5, ""), Held(5, "old"), Held(5, "new")]
     said = Said()
-    acknowledgements = Acknowledgements(said, lambda: answers.pop(0) if len(answers) > 1 else answers[0], 5, 60.0)
+    acknowledgements = Acknowledgements(
+        said, server(lambda: answers.pop(0) if len(answers) > 1 else answers[0]), 5, 60.0
+    )
     acknowledgements.described("new")
-    acknowledgements.hurry()
-    wait_until(lambda: {"acked": 5, "described": "new"} in said.messages)
+    acknowledgements.hurry(1)
+    wait_until(lambda: {"acked": 5, "described": "new", "settled": 1} in said.messages)
     assert answers == [Held(5, "new")]
     assert all(message.get("described", "") in ("", "new") for message in said.messages)
+
+
+def test_a_flush_waits_until_the_server_shows_the_summary() -> None:
+    """The rows are acknowledged before; the flush is answered once the summary is as it was told."""
+    proof, said, shown = Proof(), Said(), {"loss": 0.5}
+    acknowledgements = Acknowledgements(said, Destination(lambda: Held(1, ""), lambda: shown, proof), 0, 60.0)
+    proof.expect({"loss": 42.0})
+    acknowledgements.logged(1)
+    acknowledgements.hurry(1)
+    wait_until(lambda: {"acked": 1, "described": "", "settled": 0} in said.messages)
+    assert {"acked": 1, "described": "", "settled": 1} not in said.messages
+    shown["loss"] = 42.0
+    wait_until(lambda: {"acked": 1, "described": "", "settled": 1} in said.messages)
+
+
+def test_a_value_that_the_server_never_shows_does_not_hold_rows_back() -> None:
+    """It is given up after a while, and for good. One that a line displaced since is not awaited either."""
+    now = [0.0]
+    proof = Proof(lambda: now[0])
+    proof.expect({"refused": 1.0, "displaced": 2.0, "rounded": 0.1})
+    proof.forget(["displaced"])
+    proof.look({"rounded": 0.1 * (1 + 1e-15)})
+    assert not proof.is_complete
+    now[0] = PROOF_S + 1.0
+    proof.look({})
+    assert proof.is_complete
+    proof.expect({"refused": 3.0})
+    assert proof.is_complete
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def test_the_run_is_in_the_project_that_the_job_named_when_it_was_made(tmp_path:
         assert run.tags == ["a"]
 
 
+@pytest.mark.long
 def test_a_killed_client_loses_nothing(tmp_path: Path) -> None:
     """SIGKILL right after the data were given: the next client brings them."""
     with LoopbackBackend() as backend, shipping(tmp_path, backend) as sent:
@@ -175,7 +176,7 @@ def test_rows_do_not_cover_the_summary_that_the_job_gave(tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_offline_rows_do_not_cover_the_summary_that_the_job_gave(tmp_path: Path) -> None:
-    """In the first folder, and in the one that a restart with more rows writes anew."""
+    """In the first folder, and in the one that a restart with more rows writes anew. A late line covers nothing."""
     source, env, sinks = MemorySource(), client_env(isolated(tmp_path / "home")), list[WandbSink]()
     source.say(summary={"loss": 42.0, "acc": {"max": 0.9}})
 
@@ -184,13 +185,16 @@ def test_offline_rows_do_not_cover_the_summary_that_the_job_gave(tmp_path: Path)
         return sinks[-1]
 
     for end in (3, 6):
-        source.append([make_row(no, values={"loss": 0.5, "acc": 0.3}) for no in range(end - 3, end)])
+        values = {"loss": 0.5, "acc": 0.3}
+        steps = {no: no if no % 3 < 2 else 0 for no in range(end - 3, end)}
+        source.append([make_row(no, step=at, values={**values, "lr": float(at)}) for no, at in steps.items()])
         ship(tmp_path, make, source)
     with LoopbackBackend() as backend:
         printed_sync(sinks[-1].where, client_env(backend.environment(tmp_path / "home")))
         run = backend.run("rlship", "store1")
         assert run.steps() == [*range(6)]
         assert (run.summary["loss"], run.summary["acc"]) == (42.0, {"max": 0.9})
+        assert (run.summary["lr"], run.summary["global_step"]) == (4.0, 4)
 
 
 def test_names_of_ours_and_of_wandb_get_another_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_rows, make_run
 from tests.sinks.wandb_shipping import check_whole, gone, shipping
 
-FATAL = [401, *long(400, 403, 404, 409, 410, 413, 422, 501)]
+FATAL = long(400, 401, 403, 404, 409, 410, 413, 422, 501)
 
 
 @pytest.mark.parametrize("status", FATAL)

@@ -105,6 +105,7 @@ def test_a_run_that_another_store_takes_over_is_left_to_it(tmp_path: Path, backe
         assert "set [sink.wandb] run_id to a new name" in str(ship.shipper.refused)
 
 
+@pytest.mark.long
 def test_a_store_that_is_older_than_its_run_is_refused(tmp_path: Path, backend: LoopbackBackend) -> None:
     """A run with more rows than the store has stays as it is: these rows would become other ones. The refusal says so
     and names the way out.
@@ -167,6 +168,7 @@ def test_an_old_state_is_waited_out(tmp_path: Path, backend: LoopbackBackend) ->
     assert run.rewritten == [] and run.resent == 0
 
 
+@pytest.mark.long
 def test_two_sidecars_of_one_store_do_no_harm(tmp_path: Path, backend: LoopbackBackend) -> None:
     """Where two ship the same store at the same time, each row lands on its own line, whichever sends it."""
     with (

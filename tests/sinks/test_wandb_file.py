@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship_sidecar.sinks.wandb.file import MAGIC, HeldRows, RecordReader, history, store_of
+from tests.kit.cases import few
 from tests.sinks.wandb_log import encode, exit_record, history_record, run_record
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(sizes=st.lists(st.sampled_from([0, 1, 100, 32747, 32748, 32754, 32755, 32761, 40000, 70000]), max_size=6))
 def test_records_come_back_wherever_blocks_end(sizes: list[int]) -> None:
     """Records of any size, over any number of blocks, with any padding before a block's end, come back whole."""

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from wandb.sdk.lib.service.service_connection import WandbApiFailedError
 
 from rlship_sidecar.sinks.ship import TroubleWatch
 from rlship_sidecar.sinks.wandb import client
@@ -71,6 +70,8 @@ def test_what_holds_rows_back_is_named(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["closed port", "black hole"])
 def test_the_client_being_busy_is_not_the_reason(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Where the client says only that its own process is busy, the message says what a connection comes to."""
+    from wandb.sdk.lib.service.service_connection import WandbApiFailedError
+
     text = "Failed to initialize API resources: the service process is busy and did not respond in time."
     with no_server(kind) as address:
         monkeypatch.setattr(client, "server", lambda: address)

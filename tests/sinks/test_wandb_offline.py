@@ -150,6 +150,7 @@ def test_without_a_key_the_run_is_offline_and_can_be_synced_after_a_crash(
         assert [row["_timestamp"] for row in run.rows()] == [1763600000.0 + no for no in range(5)]
 
 
+@pytest.mark.long
 def test_a_restart_without_news_leaves_the_folder_and_one_with_news_writes_it_anew(tmp_path: Path) -> None:
     """The client cannot continue an offline run: news after a restart make one new folder with all rows."""
     state = tmp_path / "rlship" / "state"
@@ -299,6 +300,7 @@ def test_offline_first_and_online_later(
     check_whole(backend.run("later", "store1"), 12)
 
 
+@pytest.mark.long
 def test_histograms_of_an_offline_run(tmp_path: Path, backend: LoopbackBackend) -> None:
     """In the `.wandb` file a histogram is in parts, as the client stores whatever has parts; `wandb sync` delivers it
     whole, in the line of its row.

@@ -21,7 +21,8 @@ from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client as wandb_client
 from rlship_sidecar.sinks.wandb import sink as wandb_sink
 from rlship_sidecar.sinks.wandb.link import ChildLink
-from rlship_sidecar.sinks.wandb.sink import NAMES_FILE, Axes, Limits, WandbSink
+from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
+from tests.kit.cases import long
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
@@ -108,26 +109,6 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
         assert definitions(backend) == over(("reward", "env_step"), ("trainer", "global_step"))
         assert hidden(backend) == ["env_step", "global_step"]
         assert run.resent == 0 and run.rewritten == []
-
-
-def test_the_summary_has_the_furthest_step_as_a_number(tmp_path: Path) -> None:
-    """`run.summary["global_step"]` is the highest step and no dictionary, after a late line too, after a restart, and
-    where an earlier rlship had left {"max": 8}.
-    """
-    with LoopbackBackend() as backend:
-
-        def ship(first: int, *steps: int) -> object:
-            sink = make_sink(backend, tmp_path)
-            sink.open(make_run(tmp_path, rows=first + len(steps)))
-            sink.write([make_row(no, step=step) for no, step in enumerate(steps, start=first)])
-            sink.close()
-            return backend.run("rlship", "store1").summary["global_step"]
-
-        assert ship(0, 4, 5, 2) == 5
-        assert ship(3, 3) == 5
-        backend.run("rlship", "store1").summary["global_step"] = {"max": 8}
-        assert ship(4, 6) == 8
-        assert ship(5, 9) == 9
 
 
 def test_a_server_that_shows_an_old_state_is_not_written_to(tmp_path: Path) -> None:
@@ -217,7 +198,7 @@ def test_an_outage_is_told_waited_out_and_bounded(tmp_path: Path, monkeypatch: p
         try:
             shipping.start()
             wait_until(lambda: sink.trouble != "")
-            wait_until(lambda: len(sink._pending) == 10)
+            wait_until(lambda: len(sink._window.pending) == 10)
             assert shipping.is_alive()
             backend.up()
             shipping.join(40.0)
@@ -308,20 +289,21 @@ time.sleep(600)
         assert backend.run("rlship", "store1").steps() == [0, 1, 2]
 
 
-def test_a_job_that_was_launched_by_wandb_gets_our_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lives", [1, *long(2)])
+def test_a_job_that_was_launched_by_wandb_gets_our_run(tmp_path: Path, lives: int) -> None:
     """Variables that W&B Launch sets, and such as change how the client works, make neither another run of ours nor
     lose rows; what names a way to the server stays.
     """
     foreign = {"WANDB_LAUNCH": "true", "WANDB_X_FILE_STREAM_MAX_LINE_BYTES": "20", "WANDB_X_PRIMARY": "false"}
     with LoopbackBackend() as backend:
-        for rows in (2, 3):
+        for rows in (2, 3)[:lives]:
             sink = WandbSink(env=client_env({**backend.environment(tmp_path / "home"), **foreign}))
             assert sink.open(make_run(tmp_path, rows=rows)) == (0 if rows == 2 else 2)
             sink.write(make_rows(0 if rows == 2 else 2, rows))
             sink.flush()
             sink.close()
         assert list(backend.runs) == [("loopback/rlship", "store1")]
-        assert backend.run("rlship", "store1").steps() == [0, 1, 2]
+        assert backend.run("rlship", "store1").steps() == list(range(lives + 1))
 
 
 def test_a_client_that_opens_another_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,36 +316,30 @@ def test_a_client_that_opens_another_run_is_refused(monkeypatch: pytest.MonkeyPa
         wandb_client.init(order, "r", "online", ".")
 
 
-def test_what_is_on_its_way_begins_small_and_doubles(tmp_path: Path) -> None:
+def test_what_is_on_its_way_begins_small_and_doubles() -> None:
     """Over a slow link a request with all of the window would never end in time, and every client after it would try
     the same again.
     """
-    waits: list[int] = []
+    waits, sent = list[int](), 0
+    window, size = wandb_sink.SendWindow(), 70_000
 
     class Echo:
         """Acknowledges everything whenever it is waited for."""
 
         acked = 0
 
-        def send(self, message: object) -> None: ...
-
-        def send_line(self, line: bytes) -> None: ...
-
-        def check(self) -> None: ...
+        def begin_flush(self) -> None: ...
 
         def wait(self, ready: Callable[[], bool]) -> None:
-            waits.append(sink._pending_bytes)
-            self.acked = sink._next
+            waits.append(size * (sent - self.acked))
+            self.acked = sent
             assert ready()
 
-    sink = WandbSink()
-    sink._link, sink._axes, sink._run = (
-        cast(ChildLink, Echo()),
-        (Axes(tmp_path), Axes(tmp_path, NAMES_FILE)),
-        make_run(tmp_path),
-    )
-    figures = {f"trainer/{number}": 0.5 for number in range(4000)}
-    sink.write([make_row(number, values=figures) for number in range(400)])
+    link = Echo()
+    for row in range(400):
+        window.await_room(cast(ChildLink, link), size)
+        window.sent(row, size)
+        sent = row + 1
     sizes = [min(wandb_sink.FIRST_WINDOW_BYTES << times, wandb_sink.WINDOW_BYTES) for times in range(4)]
     assert len(waits) > 4 and all(0.8 * size < held <= size for held, size in zip(waits, sizes, strict=False))
     assert max(waits) <= wandb_sink.WINDOW_BYTES

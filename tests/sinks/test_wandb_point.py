@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlship_formats.values import Histogram
 from rlship_sidecar.sinks.names import DEFAULT_NAMES
-from rlship_sidecar.sinks.wandb.sink import MAX_POINT_BYTES, point
+from rlship_sidecar.sinks.wandb.point import MAX_POINT_BYTES, point
 from tests.sinks.rows import T0, make_row
 
 

@@ -101,7 +101,7 @@ def test_a_core_that_dies_while_the_run_is_opened(tmp_path: Path, backend: Loopb
     backend.delete_project("start")
 
 
-@pytest.mark.parametrize("which", [*long("child"), "core"])
+@pytest.mark.parametrize("which", long("child", "core"))
 def test_a_frozen_process_is_replaced(tmp_path: Path, backend: LoopbackBackend, which: str) -> None:
     """A stopped core is noticed after five seconds, a stopped child after `silent_s` of waiting for it; both are ended,
     and the next child delivers.
@@ -193,10 +193,10 @@ def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: Loo
         writing = threading.Thread(target=write, daemon=True)
         writing.start()
         wait_until(lambda: sink.trouble != "")
-        taken = len(sink._pending)
+        taken = len(sink._window.pending)
         time.sleep(1.0)
-        assert len(sink._pending) == taken and 1 < taken < 25
-        assert sink._pending_bytes <= WINDOW_BYTES
+        assert len(sink._window.pending) == taken and 1 < taken < 25
+        assert sink._window.bytes <= WINDOW_BYTES
         assert child.memory_info().rss - before < 80 << 20
         assert writing.is_alive()
 

@@ -59,12 +59,17 @@ class Shipping:
 
 @contextmanager
 def shipping(
-    folder: Path, backend: LoopbackBackend | None = None, *, limits: Limits | None = None, **options: str
+    folder: Path,
+    backend: LoopbackBackend | None = None,
+    *,
+    limits: Limits | None = None,
+    source: MemorySource | None = None,
+    **options: str,
 ) -> Iterator[Shipping]:
     """A shipper to `backend`, or offline where that is None."""
     home = folder / "home"
     env = client_env(isolated(home) if backend is None else backend.environment(home))
-    source, sinks = MemorySource(), list[WandbSink]()
+    source, sinks = source or MemorySource(), list[WandbSink]()
 
     def make() -> WandbSink:
         sinks.append(WandbSink(limits=limits, env=env))

@@ -27,6 +27,8 @@ from tests.soak.values import CREWS, Crew, evaluation, pushes, sample_id, sample
 from tests.soak.word import Word
 from tests.soak.writer import DEFINED, log_step, log_stream
 
+pytestmark = pytest.mark.long  # what judges campaigns, which are long themselves
+
 STEPS = 9
 TRAINER, SAMPLER = (next(crew for crew in CREWS if crew.actor == actor) for actor in ("trainer", "sampler"))
 T0 = 1763600000.0

@@ -128,6 +128,13 @@ def differences(expected: list[Record], found: list[Record], pid: int) -> list[s
     return told
 
 
+def unreported(script: dict[str, Any], found: list[Record]) -> list[tuple[str | None, str | None]]:
+    """What a writer should have reported, beside what it reported in its place, where they differ."""
+    said = [record["attrs"]["error"] for record in found if record.get("name") == "rlship_error"]
+    pairs = itertools.zip_longest(script["reports"], said)
+    return [(should, is_) for should, is_ in pairs if should is None or is_ is None or should not in is_]
+
+
 def _passed_over(record: Record) -> bool:
     return record.get("kind") in PASSED_OVER or record.get("name") == "rlship_error" or _has_facts_alone(record)
 

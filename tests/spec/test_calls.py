@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.spec.calling import differences, play
+from tests.spec.calling import differences, play, unreported
 from tests.spec.schemas import faults
 from tests.spec.vectors import call_scripts
 from tests.writer.reading import lines, logger_at
 
 SCRIPTS = call_scripts()
+REPORTING = [name for name, script in SCRIPTS.items() if "reports" in script]
 ABILITIES = {
     *("arrays", "summaries", "any value", "64-bit integers", "NUL characters", "half surrogates", "labels", "parent"),
     *("errors of spans", "nested attributes", "samples", "cut", "ledger"),
@@ -38,6 +39,12 @@ def test_the_writer_makes_the_records_of_the_script(name: str, tmp_path: Path) -
     assert not differences(SCRIPTS[name]["records"], [json.loads(line) for line in made], os.getpid())
 
 
+@pytest.mark.parametrize("name", REPORTING)
+def test_the_writer_reports_what_the_script_says(name: str, tmp_path: Path) -> None:
+    """Each kind of misuse is reported once, in the file."""
+    assert unreported(SCRIPTS[name], list(map(json.loads, written(SCRIPTS[name], tmp_path)))) == []
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_what_is_written_is_valid(name: str, tmp_path: Path) -> None:
     """Every line that the writer makes of a script is valid by the schemas, and fits."""
@@ -49,7 +56,7 @@ def test_what_is_written_is_valid(name: str, tmp_path: Path) -> None:
 def test_scripts_are_whole() -> None:
     """Each script has one line that says what it is about, and needs nothing that the README does not name."""
     for name, script in SCRIPTS.items():
-        assert script.keys() == {"about", "needs", "open", "calls", "records"}, name
+        assert script.keys() - {"reports"} == {"about", "needs", "open", "calls", "records"}, name
         assert script["about"] and "\n" not in script["about"], name
         assert set(script["needs"]) <= ABILITIES, name
     assert {need for script in SCRIPTS.values() for need in script["needs"]} == ABILITIES

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def test_every_kind_is_in_the_table() -> None:
     assert len(rows) == len(KNOWN_KINDS)
 
 
-def members_read() -> set[str]:
+@cache
+def members_read() -> frozenset[str]:
     """Names of members that the readers ask records for."""
     found = set()
     for node in trees(READERS):
@@ -80,12 +82,13 @@ def members_read() -> set[str]:
             found.add(text_of(node.slice))
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
             found.add(text_of(node.left))
-    return {name for name in found if name and name.isidentifier()}
+    return frozenset(name for name in found if name and name.isidentifier())
 
 
-def members_written() -> set[str]:
+@cache
+def members_written() -> frozenset[str]:
     """Names of members in the texts that the Python writer makes records of, and those of its `open`."""
-    found = {name for text in texts(modules(PACKAGES["rlship"])) for name in re.findall(r'"(\w+)":', text)}
+    found = frozenset(name for text in texts(modules(PACKAGES["rlship"])) for name in re.findall(r'"(\w+)":', text))
     fields = next(node for node in trees([Path(record_lines.__file__)]) if isinstance(node, ast.Dict))
     return found | {text for key in fields.keys if (text := text_of(key))}
 

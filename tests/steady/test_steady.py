@@ -10,6 +10,7 @@ from tests.steady.course import Course, Growth, Sample, quantile, table
 from tests.steady.run import Plan, run
 
 
+@pytest.mark.long
 def test_twenty_seconds_bring_every_row(tmp_path: Path) -> None:
     """Eight ranks, 5 steps a second, a server that goes away: every row gets to the store and to the server."""
     course = run(Plan(20.0, ranks=8), tmp_path)

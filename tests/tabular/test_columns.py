@@ -19,6 +19,9 @@ PINNED = {
     "figures": f"{ROW}, key text, value float, changed bool",
     "per_rank": f"{ROW}, key text, replica text, rank int, value float, changed bool",
     "hists": f"{ROW}, key text, edges floats, counts ints, changed bool",
+    "alerts": f"{ROW}, id text, rule text, severity text, state text, place text, first_step int, first_t float, "
+    "fired_step int, fired_t float, last_step int, last_t float, ended_step int, ended_t float, lineage json, "
+    "evidence json",
     "observations": f"{RECORD}, metric text, value float, weight float, summary json",
     "spans": f"{RECORD}, name text, lane text, dur float, err text",
     "events": f"{RECORD}, name text, attrs json",

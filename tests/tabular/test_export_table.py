@@ -267,7 +267,7 @@ def test_standard_output_and_compression(grpo: Path, tmp_path: Path) -> None:
         ),
         (
             ("-o", "x.csv", "--kind", "x"),
-            "there is no such kind of rows\n  there are: step, aligned, clock, point, ledger\n",
+            "there is no such kind of rows\n  there are: step, aligned, clock, point, ledger, alert\n",
         ),
         (
             ("--chrome-trace", "-o", "x.json", "--actor", "nope"),

@@ -26,6 +26,7 @@ from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.store.store import Changes
 from rlship_sidecar.tabular.database import Answer
 from tests.guards.tree import ROOT
+from tests.kit.cases import long
 from tests.kit.verbs import run_here
 from tests.kit.waiting import wait_until
 from tests.reference.building import CLOSE, barrier, clock, event, file, log
@@ -393,7 +394,9 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert int(done.stderr.split()[-1]) < 400_000  # KiB, of which the packages alone are about half
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 1), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_a_question_can_be_stopped(outputs: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Ctrl-C and SIGTERM end a question that would go on for ever, and its temporary files are gone."""
     sql = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT count(*) FROM r"
@@ -448,13 +451,14 @@ VERBS = pytest.mark.parametrize("verb", [QUERY, EXPORT], ids=["query", "export"]
     ("statements", "said"),
     [
         (("drop table rows", f"create view rows as {ENDLESS}"), "the view rows"),
-        (("drop table units", f"create view units as {ENDLESS}"), "the view units"),
-        (
+        pytest.param(("drop table units", f"create view units as {ENDLESS}"), "the view units", marks=pytest.mark.long),
+        pytest.param(
             ("drop table meta", f"create view meta as select 'version' as key, no as value from ({ENDLESS})"),
             "view meta",
+            marks=pytest.mark.long,
         ),
         (("create trigger t after insert on rows begin delete from rows; end",), "the trigger t"),
-        (("create table more (x)",), "the table more"),
+        pytest.param(("create table more (x)",), "the table more", marks=pytest.mark.long),
     ],
     ids=["rows", "units", "meta", "trigger", "table"],
 )
@@ -469,7 +473,7 @@ def test_a_store_that_no_sidecar_made(
 
 
 @VERBS
-@pytest.mark.parametrize("no", [2**62, 2**33, -7])
+@pytest.mark.parametrize("no", [2**62, *long(2**33, -7)])
 def test_numbers_are_bounded_by_the_file(tmp_path: Path, verb: tuple[str, ...], no: int) -> None:
     """A row's number says nothing about how many rows there are."""
     folder = spoil_store(tmp_path, f"update rows set no = {no}", f"update units set no = {no}")

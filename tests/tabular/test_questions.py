@@ -75,6 +75,7 @@ def test_the_straggler(killed: Path) -> None:
     assert sum(one["times_last"] for one in (first, *others)) == STEPS
 
 
+@pytest.mark.long
 def test_reward_and_policy_lag(asynchronous: Path) -> None:
     """The steps at which lag and reward left what was usual are those worked out here, and the lag was first."""
     ((told),) = answers("When did reward and policy lag part ways?", asynchronous)

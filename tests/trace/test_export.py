@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.export.selection import Selection, parse_steps
 from rlship_sidecar.export.trace import ExportedTrace, export
+from tests.kit.cases import few
 from tests.trace.files import T, opened, span, write
 from tests.trace.rules import Trace
 
@@ -379,7 +380,7 @@ def test_many_spans_take_little_memory(tmp_path: Path) -> None:
     assert many - few < 10_000
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=few(60))
 @given(data=st.data())
 def test_any_experiment_makes_a_sound_trace(data: st.DataObject, tmp_path_factory: Any) -> None:
     """Whatever spans, events, clocks and rubbish the files hold, the trace keeps the format and loses no span."""

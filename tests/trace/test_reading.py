@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rlship_sidecar.decode.lines import SampleLine, TagLine
 from rlship_sidecar.export.reading import WriterFile, entries
 from rlship_sidecar.tail.tail import Descriptors, Tail
+from tests.kit.cases import few
 from tests.pipeline.test_decode import decoded
 
 T = 1763600000
@@ -97,7 +98,7 @@ def as_rows_read(lines: list[bytes]) -> tuple[list[tuple[Any, ...]], Counter[str
     return [found[start] for start in sorted(found)], Counter(dead.reason for dead in batch.dead)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=few(300), deadline=None)
 @given(lines=files())
 def test_exports_and_rows_agree(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
     """The same records count, at the same times, and lines cannot be used for the same reasons: neither a dead letter

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rlship.flusher import Timing
 from rlship.gpu import late as deferred
 from rlship.gpu.late import Deferred
+from tests.kit.cases import few
 from tests.tracing import fake_torch
 from tests.writer.reading import QUICK, answers, kinds, logger_at, metrics, program, records, soon
 
@@ -409,7 +410,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=few(300), deadline=None)
 @given(events=EVENTS)
 def test_barriers_wait_for_their_values_whatever_comes_when(events: list[tuple[str, Any]]) -> None:
     """In any interleaving: every value is written or counted as dropped, once; a barrier stands after all of its

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship.gpu import memory as cuda_memory
+from tests.kit.cases import few
 from tests.tracing import fake_torch
 from tests.writer.reading import lines, logger_at, metrics, records
 
@@ -58,7 +59,7 @@ def test_what_the_job_declared_stays(tmp_path: Path, torch: Any) -> None:
 SPANS = st.lists(st.one_of(st.sampled_from(["enter", "exit"]), st.integers(-500, 500)), max_size=40)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=few(200), deadline=None)
 @given(actions=SPANS)
 def test_nested_spans_keep_their_peaks(actions: list[Any]) -> None:
     """The peak of each span is the most that was allocated at any moment of it, whatever began and ended inside."""

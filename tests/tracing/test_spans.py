@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship.flusher import Timing
+from tests.kit.cases import few
 from tests.writer.reading import NOW, answers, files, lines, logger_at, metrics, program, records, soon, whole
 
 
@@ -533,7 +534,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 @given(actions=ACTIONS)
 def test_spans_steps_and_barriers_in_any_order(tmp_path_factory: pytest.TempPathFactory, actions: list[Any]) -> None:
     """Whatever the order of calls: each span once, at the step of its end, before the barrier that covers it."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship.flusher import Timing
+from tests.kit.cases import few
 from tests.writer.reading import logger_at, metrics, records, soon
 
 NUMBERS = st.one_of(
@@ -46,7 +47,7 @@ def shown(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 @given(calls=CALLS)
 def test_every_observation_is_written_once(tmp_path_factory: pytest.TempPathFactory, calls: list[Any]) -> None:
     """Of each step and metric all observations are there, bit for bit, in order and with their weights; barriers stand

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship.encode import MAX_LINE_BYTES, MAX_NAME, Encoder
+from tests.kit.cases import few
 
 
 class Heard:
@@ -334,7 +335,7 @@ def test_a_record_without_usable_values_still_says_that_the_step_was_reached() -
     assert record == {"t": 5.0, "step": 4, "m": {}}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=few(25), deadline=None)
 @given(st.integers(1, 60), st.integers(1, 400), st.integers(300, 3000))
 def test_a_record_that_is_too_long_becomes_several(keys: int, values: int, limit: int) -> None:
     """Under any limit no line is longer than it, no name stands twice in a line, and no observation is lost or

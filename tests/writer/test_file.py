@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship.file import Disk, LineFile, Part
+from tests.kit.cases import few
 from tests.writer.reading import whole
 
 
@@ -383,7 +384,7 @@ FAULTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 @given(
     rounds=st.lists(
         st.tuples(st.integers(1, 4), st.lists(FAULTS, max_size=6), st.booleans(), st.booleans()), max_size=6

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlship
-from rlship import rundata
+from rlship import rundata, settings
 from rlship.encode import MAX_LINE_BYTES
 from rlship.flusher import Timing
 from rlship.hidden import is_secret
@@ -259,15 +259,16 @@ def test_what_is_wrong_is_said_and_the_rest_is_kept(tmp_path: Path) -> None:
     ]
 
 
-def test_a_configuration_that_holds_itself_ends(tmp_path: Path) -> None:
-    """Neither depth nor width is endless."""
+def test_a_configuration_that_holds_itself_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither depth nor width is endless; the limit is a tenth of the usual one here."""
+    monkeypatch.setattr("rlship.settings._MAX_PARTS", settings._MAX_PARTS // 10)
     loop: Record = {"a": 1}
     loop["me"], loop["both"] = loop, [loop, loop]
     logger = logger_at(tmp_path)
     logger.config(loop)
     assert logger.close()
     assert merged(records(tmp_path))["config"]["me"]["me"]["a"] == 1
-    assert any("more than 100000 keys and elements" in told for _, told in answers(tmp_path))
+    assert any("more than 10000 keys and elements" in told for _, told in answers(tmp_path))
 
 
 def test_an_object_that_was_a_leaf_meanwhile_has_its_new_keys_alone() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spec.calling import differences
+from tests.spec.calling import differences, unreported
 from tests.spec.schemas import faults
 from tests.spec.vectors import call_scripts
 from tests.writers.commands import command, init, one_by_one, played
@@ -38,7 +38,9 @@ def test_a_writer_makes_the_records_of_the_script(language: str, name: str, tmp_
     assert [fault for record in found for fault in faults("record", record)] == []
     assert max(map(len, lines(only_file(experiment)))) < 1 << 20
     assert ended.code == 0
-    assert len(ended.said.splitlines()) <= (2 if name in TOLD else 0), ended.said
+    reports = len(script.get("reports", []))
+    assert reports <= len(ended.said.splitlines()) <= (2 if name in TOLD else reports), ended.said
+    assert "reports" not in script or unreported(script, found) == []
 
 
 @pytest.mark.parametrize("language", NAMES)

@@ -145,10 +145,8 @@ def test_lines_are_written_whole(language: str, tmp_path: Path) -> None:
     with Driver(language_of(language), tmp_path) as driver:
         driver.tell(init("job", "gen"), command("burst", 3000))
         looks = 0
-        deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline:
+        while looks < 20:
             for path in (tmp_path / "job" / "rlship").glob("*.jsonl"):
                 looks += len([json.loads(line) for line in lines(path)[-200:]]) > 0
             time.sleep(0.02)
-        assert looks > 5
         assert driver.end(command("close")).code == 0

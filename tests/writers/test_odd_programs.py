@@ -186,3 +186,30 @@ def test_no_ifs_and_no_missing_argument_troubles_a_shell(shell: str, separators:
     assert {"x": 1.5, "y": 2} in [record["m"] for record in of_kind(found, None)]
     assert [record["name"] for record in of_kind(found, "span")][-1:] == ["nothing"]
     assert found[-1]["kind"] == "close"
+
+
+@pytest.mark.parametrize(
+    ("its_mode", "umask", "expected"), [(0o2775, 0o022, 0o2775), (0o775, 0o022, 0o755), (0o2775, 0o077, 0o2700)]
+)
+@pytest.mark.parametrize("language", NAMES)
+def test_a_folder_of_a_group_stays_one(language: str, its_mode: int, umask: int, expected: int, tmp_path: Path) -> None:
+    """Below a folder that its group shares (the set-group-ID bit, writable) the group may write in the folders that a
+    writer makes, whatever the umask, unless it shuts the group out.
+    """
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    outputs.chmod(its_mode)
+    own = language_of(language)
+    calls = "".join((init("outputs/team/job", "gen"), command("log", 1, "", "x", 1), command("close")))
+    done = subprocess.run(
+        own.command(),
+        cwd=tmp_path,
+        env={**CLEAN, **own.settings},
+        input=calls.encode(),
+        capture_output=True,
+        timeout=60,
+        umask=umask,
+    )
+    assert done.returncode == 0, done.stderr
+    for made in ("team", "team/job", "team/job/rlship"):
+        assert (outputs / made).stat().st_mode & 0o7777 == expected, made

@@ -6,6 +6,7 @@ import fcntl
 import json
 import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,15 +48,15 @@ def test_a_configuration_longer_than_a_line_is_several_records(language: str, tm
 
 @pytest.mark.parametrize("language", NAMES)
 def test_secrets_in_objects_and_arrays_are_not_written(language: str, tmp_path: Path) -> None:
-    """What holds one is left out, alone or with all of the value around it; what is beside it stays."""
+    """They alone are left out, by their paths; what is beside them stays."""
     given = {"model": {"name": "x", "hub": {"api_key": "geheim", "n": 1}}, "args": ["a", "hf_geheim"], "lr": [1]}
     pairs = [part for name, value in given.items() for part in (name, f"j:{json.dumps(value)}")]
     drive(language_of(language), tmp_path, init("job", "gen"), command("run", "config", *pairs), command("close"))
     path = only_file(tmp_path / "job")
     assert b"geheim" not in path.read_bytes()
     found = merged(records(path))
-    assert found["config"]["lr"] == [1]
-    assert {one.split(".")[1] for one in found["dropped"]} == {"model", "args"}
+    assert found["config"] == {"model": {"name": "x", "hub": {"n": 1}}, "args": ["a", "***"], "lr": [1]}
+    assert sorted(found["dropped"]) == ["config.args.1", "config.model.hub.api_key"]
 
 
 @pytest.mark.parametrize("language", NAMES)
@@ -123,3 +124,36 @@ def test_what_a_full_buffer_dropped_is_written_later(language: str, tmp_path: Pa
     assert of_kind(found, "gap")
     assert merged(found) == {"config": {"lr": 2, "a": "b"}, "summary": {"best": 3}}
     assert found[-1]["kind"] == "close"
+
+
+@pytest.mark.parametrize("language", ["c-sanitized", "dash", "ash", "bash"])
+@pytest.mark.parametrize(
+    ("json_text", "kept", "dropped"),
+    [
+        (
+            '{ "a\\"b" : {"passwd": "x\\\\", "y\\n" : [ ] } , "n":-1e5}',
+            {'a"b': {"y\n": []}, "n": -1e5},
+            ['.a"b.passwd'],
+        ),
+        ('["\\u00e9","hf_abcdefghijklmnopqrstuvwxyz"]', ["é", "***"], [".1"]),
+        ('{"api_key":"x"', None, [""]),
+        ('{"api_key":"x" "b":1}', None, [""]),
+        ("[" * 80 + '"hf_abcdefghijklmnopqrstuvwxyz"' + "]" * 80, None, [""]),
+        ('"hf_abcdefghijklmnopqrstuvwxyz"', None, [""]),
+    ],
+    ids=["escapes", "array", "cut", "no comma", "deep", "text"],
+)
+def test_secrets_within_json_go_by_their_keys(
+    language: str, json_text: str, kept: Any, dropped: list[str], tmp_path: Path
+) -> None:
+    """What is left is the rest of the value. Of what is no JSON, or nested too deep, nothing is."""
+    drive(
+        language_of(language),
+        tmp_path,
+        init("job", "trainer"),
+        command("run", "config", "k", f"j:{json_text}"),
+        command("close"),
+    )
+    (run,) = of_kind(records(only_file(tmp_path / "job")), "run")
+    assert run.get("config", {}).get("k") == kept
+    assert run["dropped"] == [f"config.k{path}" for path in dropped]

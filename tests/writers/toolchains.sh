@@ -26,6 +26,8 @@ want systemd-analyze systemd
 want unshare util-linux
 # It shows pages of TensorBoard; without a font they would be empty boxes.
 want chromium "chromium fonts-dejavu-core"
+# Notifiers send to it.
+want prometheus-alertmanager prometheus-alertmanager
 there kustomize || want kubectl kubernetes-client
 
 if [ -n "$packages" ]; then

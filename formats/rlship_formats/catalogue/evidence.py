@@ -36,6 +36,7 @@ ROWS: tuple[tuple[str, str, float, float, str, str], ...] = (
     ("invariant", "up", 0.95, 0, PROPOSED, "node/host_mem_frac node/fs_used_frac node/gpu_mem_frac"),
     ("invariant", "down", 0.99, 0, "prime-rl#3164", "data/unique_prompt_frac"),
     ("level", "up", 2, 0, "trl#5312: 0.015 against 0.201", "correctness/rollout_train_logp_diff correctness/k3_kl"),
+    ("level", "up", 2, 0, PROPOSED, "correctness/rollout_train_prob_diff"),
     ("level", "up", 3, 0, "verl docs/algo/rollout_corr.md", "correctness/chi2 correctness/ratio_out_frac"),
     ("level", "up", 2, 0, "Megatron-LM#4168", "moe/route_mismatch moe/load_imbalance"),
     ("level", "both", 1.3, 0, "verl#2506, slime#1370", "correctness/mask_ratio correctness/response_mask_ratio"),

@@ -47,6 +47,13 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
         "Absolute difference of a token's log-probability in the generator and the trainer; weight: tokens.",
     ),
     (
+        "correctness/rollout_train_prob_diff",
+        "0-1",
+        "mean max",
+        (_T,),
+        "Absolute difference of a token's probability in the generator and the trainer; weight: tokens.",
+    ),
+    (
         "correctness/k3_kl",
         "nats",
         "mean max",
@@ -344,6 +351,7 @@ PER_RANK = frozenset(
         "bal/rank_active_s",
         "bal/rank_idle_s",
         "correctness/rollout_train_logp_diff",
+        "correctness/rollout_train_prob_diff",
         "correctness/k3_kl",
         "reward/total",
         "gen/requests_running",

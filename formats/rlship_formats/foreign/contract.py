@@ -15,13 +15,17 @@ from typing import Any
 
 from rlship_formats.records import BadRecord
 
-__all__ = ["GROUP", "HEAD_BYTES", "RESTART_BYTES", "BadRecord", "Reader", "Record", "Translation"]
+__all__ = ["GROUP", "HEAD_BYTES", "RESTART_BYTES", "BadRecord", "Reader", "Record", "Translation", "Unreadable"]
 
 GROUP = "rlship.formats"
 RESTART_BYTES = 1 << 16
 HEAD_BYTES = 1 << 16  # a file is ignored if no line that ends within these is recognised
 
 Record = dict[str, Any]
+
+
+class Unreadable(BadRecord):
+    """A document that nothing can be read of: half of it is there, it is damaged or too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,10 @@ class Reader:
     counts as an empty result.
 
     `lines(text)`: only for documents that are rewritten whole. It returns the lines, without LF, that the text of a
-    file (at most 256 MiB) stands for; `bind` and `line` get those. It raises BadRecord for a text that is not a whole
-    document, such as a half-written one. What is appended to the document should be appended to the lines. Otherwise
-    all of them count as another file's.
+    file (at most 256 MiB) stands for; `bind` and `line` get those. It raises Unreadable for a text that is no whole
+    document, such as a half-written one: the file is waited for, and if it stays so, data are incomplete. It raises
+    BadRecord for another program's document, which is left alone. What is appended to the document should be appended
+    to the lines. Otherwise all of them count as another file's.
     """
 
     name: str

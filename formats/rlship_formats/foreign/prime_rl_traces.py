@@ -1,28 +1,38 @@
 """prime-rl's rollouts, each episode a line with the messages, tokens and rewards of its traces.
 
-Today they are one stream, `monitors/file/traces/stream/<number>.jsonl`: a chunk that is full is compressed, and its
-file goes. The first version had one file, `monitors/file/traces/stream.jsonl`; before that there was
-`rollouts/step_<step>/<kind>/all/traces.jsonl`, with a copy of what was trained on in `effective`, which is not read.
+Today they are one stream, `monitors/file/traces/stream/<number>.jsonl`: a chunk that is full is compressed into
+`<number>.jsonl.zst`, and its file goes. What prime-rl learns of a trace later stands in chunks alike,
+`monitors/file/traces/annotations/<producer>/`. The first version had one file, `monitors/file/traces/stream.jsonl`;
+before that there was `rollouts/step_<step>/<kind>/all/traces.jsonl`, with a copy of what was trained on in `effective`,
+which is not read.
 
 The step is the one at which the episode was dispatched. A trace becomes a sample with the text and the sampled tokens
-of its last branch.
+of its last branch. An annotation that names the step to whose batch its trace belongs becomes a sample of that step;
+others have neither step nor time.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translation
 from rlship_formats.foreign.parsing import parse, step_of, time_of
 from rlship_formats.foreign.rollouts import ACTOR, EVAL, TRAIN, barrier, conversation, number, opened, rollout
+from rlship_formats.foreign.zstd import lines_of
 from rlship_formats.records import MAX_WORLD
 
 _CHUNKS = "monitors/file/traces/stream/"
 _CHUNK = re.compile(rf"{_CHUNKS}([0-9]{{1,7}})\.jsonl")
+_ANNOTATIONS = "monitors/file/traces/annotations/"
+_ANNOTATED = re.compile(rf"{_ANNOTATIONS}([^/]{{1,100}})/([0-9]{{1,7}})\.jsonl")
+_SEALED = ".zst"
+SHIPPED = "shipped"  # the table of what belongs to the batch of a step
 _OLD = re.compile(r"rollouts/step_([0-9]{1,15})/(train|eval)/all/traces\.jsonl")
+_END: Record = {"kind": "close", "reason": "chunk"}
 _PER_TOKEN = ("logprobs", "advantages", "reference_logprobs", "trainer_logprobs", "entropies")
 _TOKENS = ("token_ids", *_PER_TOKEN)
 
@@ -30,6 +40,10 @@ _TOKENS = ("token_ids", *_PER_TOKEN)
 def bind(path: str, line: bytes) -> Sequence[Translation]:
     """The orchestrator. A chunk of the stream stands for a rank: a step goes on in the next one, and both count."""
     found = parse(line)
+    annotated = _ANNOTATED.fullmatch(path)
+    if annotated is not None:
+        opened_by: Record = {"actor": ACTOR, "replica": annotated[1], "rank": int(annotated[2]) % MAX_WORLD}
+        return (Translation(opened_by, read_annotation),) if "trace_id" in found else ()
     if not isinstance(found.get("traces"), list) or "id" not in found:
         return ()
     old = _OLD.fullmatch(path)
@@ -40,11 +54,34 @@ def bind(path: str, line: bytes) -> Sequence[Translation]:
     return (Translation({"actor": ACTOR, "rank": rank}, partial(read_stream, chunk is not None)),)
 
 
+def bind_sealed(path: str, line: bytes) -> Sequence[Translation]:
+    """As `bind`, for a compressed chunk. By its attempt it counts in the place of the file that it was made of: where a
+    sidecar saw both, each episode counts once.
+    """
+    return [replace(one, open={**one.open, "attempt": 1}) for one in bind(path.removesuffix(_SEALED), line)]
+
+
 def read_stream(is_chunk: bool, raw: bytes) -> list[Record]:
     """The records of an episode. Nothing tells which one is the last of a chunk, and no step may wait for a chunk that
     is full: each counts as closed, and what comes after a close makes a revision.
     """
-    return [*read(None, TRAIN, raw), *([{"kind": "close", "reason": "chunk"}] if is_chunk else [])]
+    return [*read(None, TRAIN, raw), *([_END] if is_chunk else [])]
+
+
+def read_annotation(raw: bytes) -> list[Record]:
+    """The sample of a trace that is in a step's batch; nothing of an annotation without a step."""
+    found = parse(raw)
+    info = _part(found, "info")
+    shipped = _part(info, "ship")
+    if "step" not in shipped:
+        return [_END]
+    row = {
+        "advantage": info.get("advantage"),
+        "trace": found.get("trace_id"),
+        "effective": info.get("effective"),
+        "branches": found.get("branches") or None,
+    }
+    return [rollout(raw, SHIPPED, row, step_of(shipped["step"]), t=time_of(shipped.get("time"))), _END]
 
 
 def read_step(step: int, kind: str, raw: bytes) -> list[Record]:
@@ -154,8 +191,10 @@ def _part(found: Record, name: str) -> Record:
     return part if isinstance(part, dict) else {}
 
 
+_PLACES = (f"{_CHUNKS}[0-9]*.jsonl", f"{_ANNOTATIONS}*/[0-9]*.jsonl")
 READER = Reader(
     "prime-rl-traces",
-    (f"{_CHUNKS}[0-9]*.jsonl", "monitors/file/traces/stream.jsonl", "rollouts/step_*/*/all/traces.jsonl"),
+    (*_PLACES, "monitors/file/traces/stream.jsonl", "rollouts/step_*/*/all/traces.jsonl"),
     bind,
 )
+SEALED = Reader("prime-rl-sealed", tuple(f"{place}{_SEALED}" for place in _PLACES), bind_sealed, lines_of)

@@ -12,15 +12,20 @@ from collections.abc import Sequence
 
 import orjson
 
-from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translation
-from rlship_formats.foreign.parsing import is_number, parse, step_of
+from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translation, Unreadable
+from rlship_formats.foreign.parsing import is_number, parse, parse_any, step_of
 
 HEADING = "trainer_state"
 
 
 def lines(text: bytes) -> list[bytes]:
     """The history's entries, one per line, after a heading with the step that it reaches."""
-    state = parse(text)
+    try:
+        state = parse_any(text)
+    except BadRecord as bad:
+        raise Unreadable(str(bad)) from None
+    if not isinstance(state, dict):
+        raise BadRecord("no trainer state")
     history = state.get("log_history")
     if not isinstance(history, list) or type(state.get("global_step")) is not int:
         raise BadRecord("no trainer state")

@@ -188,7 +188,10 @@ enum {
     RLSHIP__WRITE = 1 << 6,
     RLSHIP__MEMORY = 1 << 7,
     RLSHIP__IDENTITY = 1 << 8,
-    RLSHIP__SETTINGS = 1 << 9
+    RLSHIP__SETTINGS = 1 << 9,
+    RLSHIP__BACK = 1 << 10,
+    RLSHIP__FORWARD = 1 << 11,
+    RLSHIP__AFTER = 1 << 12
 };
 
 /* --- text that grows --- */
@@ -462,6 +465,7 @@ struct rlship {
     int owed; /* a full buffer dropped a `run` record */
     uint64_t asked, served;
     unsigned told;
+    int64_t promised, logged, at; /* one more than the step of a barrier, of the last log, and that under way; 0: no step */
     int running, woken, closed, ended;
     rlship__file *file;
     struct rlship *next;
@@ -645,6 +649,46 @@ static int rlship__step(rlship *w, const char *where, int64_t step, int needed) 
     return 0;
 }
 
+/* Note a call for this step, and report one that does not follow what came before. */
+static void rlship__reach(rlship *w, const char *where, int64_t step) {
+    char what[300];
+    int64_t newest;
+    if (step < 0 || !rlship__enter(w)) return;
+    newest = w->logged > w->at ? w->logged : w->at;
+    if (*where == 'l') {
+        if (w->promised && step + 1 == w->promised && w->at == w->promised + 1 && w->logged <= w->promised) {
+            snprintf(what, sizeof what,
+                     "log(\xe2\x80\xa6, step=%" PRId64 ") comes right after barrier(%" PRId64 "): nothing is lost, but a row of "
+                     "a step may appear without it and be revised later. Call barrier once nothing more of its step will come",
+                     step, step);
+            rlship__tell(w, RLSHIP__AFTER, where, what);
+        }
+        if (w->at <= step) w->at = step + 1;
+        w->logged = step + 1;
+    } else if (*where == 'b') {
+        if (step + 1 < w->promised) {
+            snprintf(what, sizeof what,
+                     "barrier(%" PRId64 ") goes back behind barrier(%" PRId64 "): call rollback(%" PRId64 ") first if the job "
+                     "resumed from an older checkpoint",
+                     step, w->promised - 1, step);
+            rlship__tell(w, RLSHIP__BACK, where, what);
+        }
+        if (w->promised <= step) w->promised = step + 1;
+        w->at = step + 2;
+    } else {
+        if (newest && newest < step) { /* the checkpoint of step n may be the one from which step n + 1 begins */
+            snprintf(what, sizeof what,
+                     "rollback(%" PRId64 ") goes forward: the step of this process is %" PRId64 ". It is carried out. A "
+                     "rollback names the step of the checkpoint that the job went back to",
+                     step, newest - 1);
+            rlship__tell(w, RLSHIP__FORWARD, where, what);
+        }
+        w->promised = step;
+        w->at = step + 1;
+    }
+    rlship__leave(w);
+}
+
 static int rlship__named(rlship *w, const char *where, const char *name) {
     size_t characters = 0;
     const char *s;
@@ -704,6 +748,7 @@ static void rlship__log(rlship *w, int64_t step, const rlship_metric *metrics, s
     int saved = errno, good = 1;
     size_t i, empty, key;
     if (!w || !rlship__step(w, "log", step, 0)) return;
+    rlship__reach(w, "log", step);
     if (weight && !rlship__weight(*weight)) {
         rlship__refuse(w, RLSHIP__WEIGHT, "log", "a weight is negative or not finite; its values are left out");
         good = 0;
@@ -752,6 +797,7 @@ void rlship_log_list(rlship *w, int64_t step, const char *name, const double *va
     int saved = errno, good = 1;
     size_t i, from = 0;
     if (!w || !rlship__step(w, "log", step, 0)) return;
+    rlship__reach(w, "log", step);
     if (count > RLSHIP__LIST) {
         rlship__refuse(w, RLSHIP__VALUE, "log", "a list has %zu values, %d are allowed; it is left out", count, RLSHIP__LIST);
         good = 0;
@@ -1467,6 +1513,115 @@ static int rlship__json_secret(int hint, const char *json) {
     return found || !text;
 }
 
+/* Behind the JSON string at `s`, or NULL; the string roughly as a text, to be freed, in `text`. */
+static const char *rlship__quoted(const char *s, char **text) {
+    const char *end = s;
+    char *to;
+    *text = NULL;
+    if (*s != '"') return NULL;
+    for (end++; *end && *end != '"'; end++)
+        if (*end == '\\' && end[1]) end++;
+    if (!*end || !(*text = to = (char *)malloc((size_t)(end - s)))) return NULL;
+    for (s++; s < end; s++) {
+        if (*s == '\\') s++;
+        *to++ = *s;
+    }
+    *to = 0;
+    return end + 1;
+}
+
+/* Copy a JSON value without the strings that are secrets. Their paths, which begin with `path`, go to `dropped`.
+ * 1: `*at` is behind it; 0: it is a secret itself; -1: it is no JSON, nested too deep, or there is no memory. */
+static int rlship__without_secrets(const char **at, int hint, int depth, rlship__text *path, rlship__text *out,
+                                   rlship__text *dropped) {
+    const char *s = *at, *from;
+    char *text;
+    size_t length = path->size, kept = 0, n = 0;
+    while (rlship__blank(*s)) s++;
+    from = s;
+    if (*s == '"') {
+        int secret;
+        if (!(s = rlship__quoted(s, &text))) return -1;
+        secret = rlship__is_secret(hint, text);
+        free(text);
+        *at = s;
+        if (!secret) rlship__add(out, from, (size_t)(s - from));
+        if (secret && dropped->size < RLSHIP__SETTING) {
+            rlship__adds(dropped, dropped->size ? ",\"" : "\"");
+            rlship__add(dropped, path->data, path->size);
+            rlship__adds(dropped, "\"");
+        }
+        return !secret;
+    }
+    if (*s == '{' || *s == '[') {
+        int object = *s == '{';
+        if (depth > 64) return -1;
+        rlship__add(out, s++, 1);
+        for (;; n++) {
+            size_t before = out->size;
+            int inner = hint, found;
+            while (rlship__blank(*s)) s++;
+            if (*s == (object ? '}' : ']')) break;
+            if (n && *s++ != ',') return -1;
+            while (rlship__blank(*s)) s++;
+            if (kept) rlship__adds(out, ",");
+            if (object) {
+                from = s;
+                if (!(s = rlship__quoted(s, &text))) return -1;
+                if (hint != 1) inner = rlship__hint(text);
+                free(text);
+                rlship__add(out, from, (size_t)(s - from));
+                rlship__adds(path, ".");
+                rlship__add(path, from + 1, (size_t)(s - from) - 2);
+                while (rlship__blank(*s)) s++;
+                if (*s++ != ':') return -1;
+                rlship__adds(out, ":");
+            } else {
+                rlship__addf(path, ".%zu", n);
+            }
+            found = rlship__without_secrets(&s, inner, depth + 1, path, out, dropped);
+            path->size = length;
+            if (found < 0) return -1;
+            if (!found && object) out->size = before;
+            if (!found && !object) rlship__adds(out, "\"***\"");
+            kept += found || !object;
+        }
+        rlship__add(out, s++, 1);
+    } else {
+        while (*s && *s != ',' && *s != '}' && *s != ']' && !rlship__blank(*s)) s++;
+        if (s == from) return -1;
+        rlship__add(out, from, (size_t)(s - from));
+    }
+    *at = s;
+    return 1;
+}
+
+/* A JSON attribute without its secrets, in `kept`; 0 where all of it has to go. */
+static int rlship__cleaned(const char *object, const rlship_attr *attr, rlship__text *kept, rlship__text *all_dropped) {
+    rlship__text name = {NULL, 0, 0, 0}, path = {NULL, 0, 0, 0}, dropped = {NULL, 0, 0, 0};
+    const char *json = attr->text;
+    int good;
+    rlship__adds(&name, object);
+    rlship__adds(&name, *object ? "." : "");
+    rlship__adds(&name, attr->name);
+    rlship__add(&name, "", 1);
+    if (!name.broken) rlship__string(&path, name.data, 2000, NULL);
+    if (path.size) path.size--; /* its last quote */
+    if (path.size) memmove(path.data, path.data + 1, --path.size);
+    kept->size = 0;
+    good = rlship__without_secrets(&json, rlship__hint(attr->name), 0, &path, kept, &dropped) == 1;
+    rlship__add(kept, "", 1);
+    good = good && !(name.broken | path.broken | kept->broken | dropped.broken);
+    if (good && dropped.size) {
+        if (all_dropped->size) rlship__adds(all_dropped, ",");
+        rlship__add(all_dropped, dropped.data, dropped.size);
+    }
+    rlship__free(&name);
+    rlship__free(&path);
+    rlship__free(&dropped);
+    return good;
+}
+
 /* Keep the record for files and lines to come, behind those before it. One that says the same names, and no objects, takes
  * the place of the earlier. With the lock held. */
 static void rlship__remember_run(rlship *w, rlship__text *names, const rlship__text *line) {
@@ -1560,7 +1715,8 @@ static int rlship__is_member(rlship *w, const rlship_attr *attr) {
 static void rlship__note(rlship *w, const char *object, const rlship_attr *attrs, size_t count) {
     enum { LARGEST = 512 << 10 };
     rlship__noted noted;
-    rlship__text pair = {NULL, 0, 0, 0};
+    rlship__text pair = {NULL, 0, 0, 0}, kept = {NULL, 0, 0, 0};
+    rlship_attr clean;
     int saved = errno;
     size_t i, j;
     if (!w) return;
@@ -1578,7 +1734,11 @@ static void rlship__note(rlship *w, const char *object, const rlship_attr *attrs
         hint = rlship__hint(attr->name);
         secret = attr->kind == 's' ? rlship__is_secret(hint, attr->text) : attr->kind == 'j' && rlship__json_secret(hint, attr->text);
         pair.size = 0;
-        if (secret) {
+        if (secret && attr->kind == 'j' && rlship__cleaned(object, attr, &kept, &noted.dropped)) {
+            clean = *attr;
+            clean.text = kept.data;
+            attr = &clean;
+        } else if (secret) {
             rlship__adds(&pair, object);
             rlship__adds(&pair, *object ? "." : "");
             rlship__adds(&pair, attr->name);
@@ -1614,6 +1774,7 @@ static void rlship__note(rlship *w, const char *object, const rlship_attr *attrs
     rlship__free(&noted.names);
     rlship__free(&noted.dropped);
     rlship__free(&pair);
+    rlship__free(&kept);
     errno = saved;
 }
 
@@ -1627,6 +1788,7 @@ static void rlship__mark(rlship *w, int64_t step, const char *kind) {
     rlship__text line = {NULL, 0, 0, 0};
     int saved = errno;
     if (!w || !rlship__step(w, kind, step, 1)) return;
+    rlship__reach(w, kind, step);
     rlship__head(&line, step, kind, rlship__now());
     rlship__adds(&line, "}\n");
     rlship__give(w, &line, step, 1);
@@ -1782,6 +1944,7 @@ static void rlship__in_child(void) {
         w->running = w->woken = w->ended = 0;
         w->pending.size = w->in_flight = 0;
         w->asked = w->served = w->dropped_ever = 0;
+        w->promised = w->logged = w->at = 0;
         w->owed = 0;
         memset(&w->dropped, 0, sizeof w->dropped);
         w->opener = pthread_self();
@@ -1812,11 +1975,24 @@ static int rlship__is_network(int fd) {
 static int rlship__is_network(int fd) { return fd >= 0; }
 #endif
 
+/* A new folder lets its group write where the one above is meant for the group: it has the set-group-ID bit and lets
+   the group write. A umask that lets the group not even read is heeded. */
+static void rlship__open_to_group(const char *path) {
+    struct stat above, made;
+    mode_t meant = S_ISGID | S_IWGRP, reads = S_IRGRP | S_IXGRP;
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0) return;
+    if (!fstat(folder, &made) && !fstatat(folder, "..", &above, 0) && (above.st_mode & meant) == meant &&
+        (made.st_mode & reads) == reads && fchmod(folder, (made.st_mode & 07777) | S_IWGRP))
+        errno = 0; /* the sidecar reports it where it matters */
+    close(folder);
+}
+
 static void rlship__make_folders(char *path) {
     char *slash;
     for (slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        mkdir(path, 0777); /* opening the file reports what could not be made */
+        if (!mkdir(path, 0777)) rlship__open_to_group(path); /* opening the file reports what could not be made */
         *slash = '/';
     }
 }

@@ -143,6 +143,8 @@ type Writer struct {
 	noted    []notedLine
 	owed     bool // a full buffer dropped a run record
 	told     map[string]bool
+	// One more than the step of a barrier, of the last log, and that under way; 0 stands for no step.
+	promised, logged, at int64
 	saying   []<-chan struct{}
 	closed   bool
 	deadline time.Time // of closing
@@ -418,11 +420,45 @@ func (w *Writer) mark(kind string, step int64) {
 		w.refuse(kind, "it needs a step")
 		return
 	}
+	w.reach(kind, step)
 	line := append(head(kind, time.Now(), step), "}\n"...)
 	w.mu.Lock()
 	w.add(line, step, reserve)
 	w.mu.Unlock()
 	w.rouse()
+}
+
+// reach notes a call for this step, and tells of one that does not follow what came before.
+func (w *Writer) reach(call string, step int64) {
+	if step == NoStep {
+		return
+	}
+	topic, message := "", ""
+	w.mu.Lock()
+	switch promised, newest := w.promised, max(w.logged, w.at); {
+	case call == "log":
+		if promised > 0 && step+1 == promised && w.at == promised+1 && w.logged <= promised {
+			topic, message = "after the barrier", fmt.Sprintf("log(…, step=%d) comes right after barrier(%d): nothing is lost, but a row of "+
+				"a step may appear without it and be revised later. Call barrier once nothing more of its step will come", step, step)
+		}
+		w.at, w.logged = max(w.at, step+1), step+1
+	case call == "barrier":
+		if step+1 < promised {
+			topic, message = "back", fmt.Sprintf("barrier(%d) goes back behind barrier(%d): call rollback(%d) first if the job resumed "+
+				"from an older checkpoint", step, promised-1, step)
+		}
+		w.promised, w.at = max(promised, step+1), step+2
+	default:
+		if newest > 0 && newest < step { // the checkpoint of step n may be the one from which step n + 1 begins
+			topic, message = "forward", fmt.Sprintf("rollback(%d) goes forward: the step of this process is %d. It is carried out. A "+
+				"rollback names the step of the checkpoint that the job went back to", step, newest-1)
+		}
+		w.promised, w.at = step, step+1
+	}
+	w.mu.Unlock()
+	if message != "" {
+		w.tell(topic, call, message)
+	}
 }
 
 func (w *Writer) span(step int64, name, lane string, began time.Time, took time.Duration, failure string) {
@@ -445,6 +481,7 @@ func (w *Writer) observe(step int64, weight *float64, namesAndValues []any) {
 	if !w.takes("log", step) {
 		return
 	}
+	w.reach("log", step)
 	t := time.Now()
 	packed := packer{step: step}
 	packed.head = fmt.Appendf(nil, `{"t":%.3f,"m":{`, unix(t))
@@ -2027,8 +2064,34 @@ func device(info fs.FileInfo) any {
 	return nil
 }
 
+// makeFolder makes a folder and those above it. A new one lets its group write where the one above is meant for the
+// group: it has the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+func makeFolder(folder string) error {
+	if info, err := os.Stat(folder); err == nil && info.IsDir() {
+		return nil
+	}
+	above := filepath.Dir(folder)
+	if above != folder {
+		if err := makeFolder(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		if info, failed := os.Stat(folder); failed == nil && info.IsDir() {
+			return nil
+		}
+		return err
+	}
+	meant, err := os.Stat(above)
+	made, failed := os.Stat(folder)
+	if err == nil && failed == nil && meant.Mode()&fs.ModeSetgid != 0 && meant.Mode()&0o020 != 0 && made.Mode()&0o050 == 0o050 {
+		_ = os.Chmod(folder, made.Mode()|0o020) // the sidecar reports it where it matters
+	}
+	return nil
+}
+
 func (f *lineFile) create() error {
-	if err := os.MkdirAll(f.folder, 0o777); err != nil {
+	if err := makeFolder(f.folder); err != nil {
 		return err
 	}
 	path := filepath.Join(f.folder, f.who.fileName(f.id))

@@ -864,6 +864,29 @@ function statusAt(file) {
 }
 
 /**
+ * Make a folder and those above it. A new one lets its group write where the one above is meant for the group: it has
+ * the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+ */
+function makeFolder(folder) {
+  if (fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return;
+  const above = path.dirname(folder);
+  if (above !== folder) makeFolder(above);
+  try {
+    fs.mkdirSync(folder);
+  } catch (error) {
+    if (fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return;
+    throw error;
+  }
+  try {
+    const meant = fs.statSync(above).mode;
+    const made = fs.statSync(folder).mode & 0o7777;
+    if ((meant & 0o2020) === 0o2020 && (made & 0o050) === 0o050) fs.chmodSync(folder, made | 0o020);
+  } catch {
+    // Where this fails and matters, the sidecar reports it.
+  }
+}
+
+/**
  * One writer's file: created once, appended to only, and brought back after a full disk or a vanished mount.
  *
  * An error leaves the state such that calling `write` again goes on at the right byte. What cannot be known to be in
@@ -1043,7 +1066,7 @@ class LineFile {
 
   #create() {
     if (this.path === null) ({ path: this.path, header: this.#header } = this.#nextPart());
-    fs.mkdirSync(path.dirname(this.path), { recursive: true });
+    makeFolder(path.dirname(this.path));
     try {
       this.#fd = fs.openSync(this.path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0o666);
     } catch (error) {
@@ -1560,6 +1583,8 @@ export class Logger {
   #notices = new Notices();
   #quota = new Quota();
   #promised = -1;
+  #logged = -1; // the step of the last `log`
+  #at = -1; // the step under way
   #tags = new Set();
   #closed = false;
   #failing = false;
@@ -1607,8 +1632,17 @@ export class Logger {
       const found = new Map();
       const leftOut = (name, value, why) => this.#leftOut(name, value, why);
       collect(metrics, weight, found, leftOut);
+      if (step !== null && step !== undefined) this.#reach(step);
       for (const line of pack(found, step, leftOut)) this.#add(line, step);
     });
+  }
+
+  #reach(step) {
+    if (step === this.#promised && this.#at === step + 1 && this.#logged <= step) {
+      this.#tell("log", "after the barrier", `log(…, step=${step}) comes right after barrier(${step}): nothing is lost, but a row of a step may appear without it and be revised later. Call barrier once nothing more of its step will come`);
+    }
+    this.#at = Math.max(this.#at, step);
+    this.#logged = step;
   }
 
   /** Declare how metrics are reduced, from here on. */
@@ -1766,6 +1800,7 @@ export class Logger {
       this.#settleSamples(found);
       this.#control(`{"kind":"barrier","step":${found},"t":${stamp()}}\n`, found);
       this.#promised = Math.max(this.#promised, found);
+      this.#at = found + 1;
       if (this.#due()) this.#write(false);
     }, false);
   }
@@ -1774,10 +1809,16 @@ export class Logger {
   rollback(step) {
     this.#call("rollback", () => {
       const found = neededStep("rollback", step);
+      const newest = Math.max(this.#logged, this.#at);
+      // The checkpoint of step n may be the one from which step n + 1 begins.
+      if (newest >= 0 && newest < found - 1) {
+        this.#tell("rollback", "forward", `rollback(${found}) goes forward: the step of this process is ${newest}. It is carried out. A rollback names the step of the checkpoint that the job went back to`);
+      }
       this.#settleSamples(Infinity);
       this.#tags.clear();
       this.#control(`{"kind":"rollback","step":${found},"t":${stamp()}}\n`, found);
       this.#promised = found - 1;
+      this.#at = found;
     }, false);
   }
 

@@ -24,7 +24,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -535,12 +535,14 @@ impl Writer {
         if step.is_none() {
             return shared.refuse(kind, "it needs a step");
         }
+        shared.reach(kind, step);
         shared.lock().append(&(head(kind, now(), step) + "}\n"), step, RESERVE);
         shared.wake();
     }
 
     fn observe<'a, V: Into<Value<'a>> + Clone>(&self, step: Step, weight: Option<f64>, metrics: &[(&str, V)]) {
         let Some((shared, step)) = self.ready(step, "log") else { return };
+        shared.reach("log", step);
         let mut found: Vec<(&str, Vec<String>)> = Vec::with_capacity(metrics.len());
         for (name, value) in metrics {
             match usable_name(name).and_then(|()| observations(value.clone().into(), weight)) {
@@ -1435,6 +1437,10 @@ struct State {
     /// A full buffer dropped a `run` record.
     owed: bool,
     told: HashSet<String>,
+    /// One more than the step of a barrier, of the last log, and that under way; 0 stands for no step.
+    promised: u64,
+    logged: u64,
+    at: u64,
     saying: Vec<thread::JoinHandle<()>>,
     hurry: bool,
     asked: u64,
@@ -1556,6 +1562,46 @@ impl Shared {
         }
         let saying = say(format!("{topic}: {message}"));
         self.lock().saying.extend(saying);
+    }
+
+    /// Note a call for this step, and tell of one that does not follow what came before.
+    fn reach(&self, call: &str, step: Option<u64>) {
+        let Some(step) = step else { return };
+        let mut told = None;
+        let mut state = self.lock();
+        let (promised, newest) = (state.promised, state.logged.max(state.at));
+        if call == "log" {
+            if promised > 0 && step + 1 == promised && state.at == promised + 1 && state.logged <= promised {
+                told = Some(("after the barrier", format!(
+                    "log(…, step={step}) comes right after barrier({step}): nothing is lost, but a row of a step may appear \
+                     without it and be revised later. Call barrier once nothing more of its step will come"
+                )));
+            }
+            (state.at, state.logged) = (state.at.max(step + 1), step + 1);
+        } else if call == "barrier" {
+            if step + 1 < promised {
+                told = Some(("back", format!(
+                    "barrier({step}) goes back behind barrier({}): call rollback({step}) first if the job resumed from an \
+                     older checkpoint",
+                    promised - 1
+                )));
+            }
+            (state.promised, state.at) = (promised.max(step + 1), step + 2);
+        } else {
+            // The checkpoint of step n may be the one from which step n + 1 begins.
+            if newest > 0 && newest < step {
+                told = Some(("forward", format!(
+                    "rollback({step}) goes forward: the step of this process is {}. It is carried out. A rollback names \
+                     the step of the checkpoint that the job went back to",
+                    newest - 1
+                )));
+            }
+            (state.promised, state.at) = (step, step + 1);
+        }
+        drop(state);
+        if let Some((topic, message)) = told {
+            self.tell(topic, call, &message);
+        }
     }
 
     /// A line that cannot be made is counted, and told once for each kind of call.
@@ -1826,6 +1872,28 @@ struct LineFile {
     freed: usize,
 }
 
+/// Makes a folder and those above it. A new one lets its group write where the one above is meant for the group: it has
+/// the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    let above = folder.parent().unwrap_or(Path::new(""));
+    make_folder(above)?;
+    if let Err(error) = fs::create_dir(folder) {
+        return if folder.is_dir() { Ok(()) } else { Err(error) };
+    }
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    if let (Ok(meant), Ok(made)) = (fs::metadata(above), fs::metadata(folder)) {
+        let mode = made.mode() & 0o7777;
+        if meant.mode() & 0o2020 == 0o2020 && mode & 0o050 == 0o050 {
+            // Where this fails and matters, the sidecar reports it.
+            let _ = fs::set_permissions(folder, fs::Permissions::from_mode(mode | 0o020));
+        }
+    }
+    Ok(())
+}
+
 impl LineFile {
     fn new(shared: Arc<Shared>, folder: PathBuf, identity: Identity, id: String) -> Self {
         LineFile {
@@ -1981,7 +2049,7 @@ impl LineFile {
     }
 
     fn create(&mut self) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
+        make_folder(&self.folder)?;
         let path = self.folder.join(self.identity.file_name(&self.id));
         let file = match OpenOptions::new().append(true).create_new(true).open(&path) {
             Ok(file) => file,

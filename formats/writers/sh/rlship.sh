@@ -1,5 +1,5 @@
 # rlship.sh: log metrics of a training job from a POSIX shell (dash, busybox ash, bash, ...), without any dependency but
-# od, awk, date, mkdir and the like.
+# od, awk, date, ls, mkdir, chmod and the like.
 #
 #     . ./rlship.sh
 #     rlship_open outputs/grpo-7b launcher
@@ -24,13 +24,13 @@ rlship_open() { _rlship_open "$@" || :; }
 rlship_define() { _rlship_on && _rlship_define "$@" || :; }
 
 # rlship_log STEP [NAME VALUE]...                 STEP may be '': a stream record
-rlship_log() { _rlship_on && _rlship_log log '' "$@" || :; }
+rlship_log() { _rlship_on && _rlship_log log '' "$@" && _rlship_reach log || :; }
 
 # rlship_log_weighted STEP WEIGHT [NAME VALUE]...
-rlship_log_weighted() { _rlship_on && _rlship_log weighted "${2-}" "${1-}" "$@" || :; }
+rlship_log_weighted() { _rlship_on && _rlship_log weighted "${2-}" "${1-}" "$@" && _rlship_reach log || :; }
 
 # rlship_log_list STEP NAME VALUES [WEIGHTS]      numbers with commas between them
-rlship_log_list() { _rlship_on && _rlship_list "${1-}" "${2-}" "${3-}" "${4-}" || :; }
+rlship_log_list() { _rlship_on && _rlship_list "${1-}" "${2-}" "${3-}" "${4-}" && _rlship_reach log || :; }
 
 # rlship_span STEP NAME SECONDS [ERROR]           something that ended just now
 rlship_span() { _rlship_on && _rlship_span "${1-}" "${2-}" "${3-}" "${4-}" || :; }
@@ -68,10 +68,10 @@ rlship_summary() { _rlship_on && _rlship_note summary "$@" || :; }
 rlship_run_data() { _rlship_on && _rlship_note '' "$@" || :; }
 
 # rlship_barrier STEP    nothing more of steps up to this one will come
-rlship_barrier() { _rlship_on && _rlship_mark barrier "${1-}" || :; }
+rlship_barrier() { _rlship_on && _rlship_mark barrier "${1-}" && _rlship_reach barrier || :; }
 
 # rlship_rollback STEP   the process went back, to do this step again
-rlship_rollback() { _rlship_on && _rlship_mark rollback "${1-}" || :; }
+rlship_rollback() { _rlship_on && _rlship_mark rollback "${1-}" && _rlship_reach rollback || :; }
 
 # rlship_flush           lines are in the file already; on a network filesystem this waits until others see them
 rlship_flush() { _rlship_on && { _rlship_put '' ''; _rlship_sync now; } || :; }
@@ -166,9 +166,20 @@ _rlship_lose() { # step
 
 _rlship_random() { od -An -v -N8 -tx1 /dev/urandom | tr -d ' \n'; }
 
+# Make a folder and those above it. A new one lets its group write where the one above is meant for the group: it has the
+# set-group-ID bit (the s or S of ls) and lets the group write. A umask that lets the group not even read is heeded.
+_rlship_folder() (
+  case $1 in */*) above=${1%/*} ;; *) above=. ;; esac
+  if [ -n "$above" ] && [ ! -d "$above" ]; then _rlship_folder "$above" || exit 1; fi
+  mkdir "$1" 2>/dev/null || { [ -d "$1" ] && exit 0; exit 1; }
+  meant=$(ls -ldn "${above:-/}" 2>/dev/null) made=$(ls -ldn "$1" 2>/dev/null)
+  case $meant in ?????w[sS]*) case $made in ????r?[xs]*) chmod g+w "$1" 2>/dev/null ;; esac ;; esac
+  exit 0
+)
+
 # A file of our own, with its first line and what was defined before. Status 1 where no file can be made.
 _rlship_create() {
-  if [ ! -d "$_rlship_dir/rlship" ]; then mkdir -p "$_rlship_dir/rlship" 2>/dev/null || return 1; fi
+  if [ ! -d "$_rlship_dir/rlship" ]; then _rlship_folder "$_rlship_dir/rlship" || return 1; fi
   _rlship_id=$(_rlship_random)
   _rlship_safe "$_rlship_actor"
   _rlship_path=$_rlship_part
@@ -204,6 +215,7 @@ _rlship_put() { # lines step
   if [ "$_rlship_pid" != "$_rlship_owner" ]; then # a subshell
     [ -z "$_rlship_id" ] || _rlship_parent="\"$_rlship_id\""
     _rlship_ran='' # the parent's file has it
+    _rlship_promised=0 _rlship_logged=0 _rlship_under=0
     _rlship_owner=$_rlship_pid _rlship_file='' _rlship_retry='' _rlship_stepped=0 _rlship_unstepped=0
   fi
   if [ -n "$_rlship_retry" ]; then
@@ -366,14 +378,47 @@ _rlship_number() {
 
 # `"step":12,` in _rlship_step, or nothing; status 1, and reported, where a step is not valid.
 _rlship_stepped() { # where step
-  _rlship_step=
+  _rlship_step= _rlship_reached=
   [ -n "$2" ] || [ "$1" = barrier ] || [ "$1" = rollback ] || return 0
   if _rlship_digits "$2" && [ "${#2}" -le 16 ] && [ "$2" -le 9007199254740991 ]; then
     _rlship_step=\"step\":$2,
-    case $2 in 0?*) ;; *) return 0 ;; esac
+    case $2 in 0?*) ;; *) _rlship_reached=$2; return 0 ;; esac
   fi
   _rlship_tell step "$1" "step '$2' is not an integer in 0..2^53-1; the call is left out"
   return 1
+}
+
+# Note the step of the call that was just made, and report one that does not follow what came before.
+# One more than the step of a barrier, of the last log, and that under way; 0 stands for no step.
+_rlship_reach() { # log, barrier or rollback
+  [ -n "$_rlship_reached" ] || return 0
+  _rlship_what='' _rlship_next=$((_rlship_reached + 1))
+  case $1 in
+  log)
+    if [ "$_rlship_promised" = "$_rlship_next" ] && [ "$_rlship_under" = "$((_rlship_next + 1))" ] &&
+      [ "$_rlship_logged" -le "$_rlship_next" ]; then
+      _rlship_what="log(…, step=$_rlship_reached) comes right after barrier($_rlship_reached): nothing is lost, but a row of a step may appear without it and be revised later. Call barrier once nothing more of its step will come"
+    fi
+    [ "$_rlship_under" -ge "$_rlship_next" ] || _rlship_under=$_rlship_next
+    _rlship_logged=$_rlship_next
+    ;;
+  barrier)
+    if [ "$_rlship_next" -lt "$_rlship_promised" ]; then
+      _rlship_what="barrier($_rlship_reached) goes back behind barrier($((_rlship_promised - 1))): call rollback($_rlship_reached) first if the job resumed from an older checkpoint"
+    fi
+    [ "$_rlship_promised" -ge "$_rlship_next" ] || _rlship_promised=$_rlship_next
+    _rlship_under=$((_rlship_next + 1))
+    ;;
+  rollback)
+    [ "$_rlship_under" -ge "$_rlship_logged" ] || _rlship_under=$_rlship_logged
+    # The checkpoint of step n may be the one from which step n + 1 begins.
+    if [ "$_rlship_under" -gt 0 ] && [ "$_rlship_under" -lt "$_rlship_reached" ]; then
+      _rlship_what="rollback($_rlship_reached) goes forward: the step of this process is $((_rlship_under - 1)). It is carried out. A rollback names the step of the checkpoint that the job went back to"
+    fi
+    _rlship_promised=$_rlship_reached _rlship_under=$_rlship_next
+    ;;
+  esac
+  [ -z "$_rlship_what" ] || _rlship_tell "steps-$1" "$1" "$_rlship_what"
 }
 
 # Append one line unless it is too long.
@@ -701,16 +746,22 @@ _rlship_is_usable() { # KEY=TEXT or KEY:=JSON
     esac
     ;;
   esac
-  _rlship_is_secret "$_rlship_key" "$_rlship_rest" || return 0
   _rlship_string "${_rlship_object:+$_rlship_object.}${_rlship_key%:}"
+  if ! _rlship_clean=$(_rlship_is_secret "$_rlship_key" "$_rlship_rest" "$_rlship_json"); then return 0; fi
+  if [ -n "$_rlship_clean" ]; then
+    _rlship_word=$_rlship_key=${_rlship_clean%%"$_rlship_nl"*}
+    _rlship_dropped=$_rlship_dropped${_rlship_dropped:+,}${_rlship_clean#*"$_rlship_nl"}
+    return 0
+  fi
   _rlship_dropped=$_rlship_dropped${_rlship_dropped:+,}$_rlship_json
   return 1
 }
 
-# Status 0 where a text, or one in a JSON value (its key ends in a colon), is a secret.
-_rlship_is_secret() { # KEY value
+# Status 0 where a text, or one in a JSON value (its key ends in a colon), is a secret. Of a JSON value prints what is
+# left without its secrets, and their paths, which begin with PATH; nothing where all of it has to go.
+_rlship_is_secret() { # KEY value PATH
   case $1:$2 in *::true | *::false | *::null | *::[0-9.-]*) return 1 ;; esac
-  printf '%s' "$2" | _rlship_named=$1 LC_ALL=C awk '
+  printf '%s' "$2" | _rlship_named=$1 _rlship_where=$3 LC_ALL=C awk '
     function blank(c) { return c == " " || c == "\t" || c == "\n" || c == "\r" || c == "\f" || c == "\v" }
     function between(c) { return c == "" || blank(c) || index("\"\047`,;:=()[]{}<>|&?", c) }
     # 1: texts below this name are secrets, 2: they may be tokens.
@@ -785,6 +836,56 @@ _rlship_is_secret() { # KEY value
       }
       return 0
     }
+    function skip() { while (blank(substr(all, at, 1))) at++ }
+    # The text of the string that begins here; afterwards `at` is behind it.
+    function quoted(   c, text) {
+      while (++at <= size && (c = substr(all, at, 1)) != "\"") {
+        if (c == "\\") c = substr(all, ++at, 1)
+        text = text c
+      }
+      at++
+      return text
+    }
+    # The value that begins here without its secrets; "" where it is one, or where `bad` says that it is no JSON.
+    function without(known, path, depth,   c, from, n, kept, inner, name, got, out) {
+      skip()
+      from = at
+      c = substr(all, at, 1)
+      if (c == "\"") {
+        if (!is_secret(known, quoted())) return substr(all, from, at - from)
+        dropped = dropped (dropped == "" ? "" : ",") "\"" path "\""
+        return ""
+      }
+      if (c != "{" && c != "[") {
+        while (at <= size && (c = substr(all, at, 1)) !~ /[],}]/ && !blank(c)) at++
+        bad = bad || at == from
+        return substr(all, from, at - from)
+      }
+      if (depth > 64) bad = 1
+      out = c
+      at++
+      for (n = 0; !bad; n++) {
+        skip()
+        if (substr(all, at, 1) == (substr(out, 1, 1) == "{" ? "}" : "]")) return out substr(all, at++, 1)
+        if (n && substr(all, at++, 1) != ",") bad = 1
+        inner = known
+        name = n
+        if (substr(out, 1, 1) == "{") {
+          skip()
+          from = at
+          if (substr(all, at, 1) != "\"") bad = 1
+          got = hint(quoted())
+          if (known != 1) inner = got
+          name = substr(all, from + 1, at - from - 2)
+          skip()
+          if (substr(all, at++, 1) != ":") bad = 1
+        }
+        got = without(inner, path "." name, depth + 1)
+        if (substr(out, 1, 1) == "{") { if (got != "") out = out (kept++ ? "," : "") "\"" name "\":" got }
+        else out = out (kept++ ? "," : "") (got == "" ? "\"***\"" : got)
+      }
+      return ""
+    }
     BEGIN {
       secret = " password passwords passwd passphrase secret secrets credential credentials apikey apikeys accesskey privatekey authorization "
       before_key = " api access private auth signing encryption "
@@ -794,7 +895,15 @@ _rlship_is_secret() { # KEY value
     { all = all (NR > 1 ? "\n" : "") $0 }
     END {
       is_json = sub(/:$/, "", key) && all ~ /^[\[{"]/
-      exit !(is_json ? json_secret(hint(key), all) : is_secret(hint(key), all))
+      if (!(is_json ? json_secret(hint(key), all) : is_secret(hint(key), all))) exit 1
+      if (is_json) {
+        size = length(all)
+        at = 1
+        path = ENVIRON["_rlship_where"]
+        left = without(hint(key), substr(path, 2, length(path) - 2), 0)
+        if (!bad && left != "") printf "%s\n%s\n", left, dropped
+      }
+      exit 0
     }'
 }
 
@@ -903,6 +1012,7 @@ _rlship_open() {
     return 0
   fi
   _rlship_replica=${_rlship_replica:-${RLSHIP_REPLICA:-0}}
+  _rlship_promised=0 _rlship_logged=0 _rlship_under=0 _rlship_reached=
   _rlship_boot= _rlship_looked=0 _rlship_told=' ' _rlship_stepped=0 _rlship_unstepped=0 _rlship_first=0 _rlship_last=0
   _rlship_file= _rlship_id= _rlship_torn= _rlship_retry= _rlship_defined= _rlship_ran= _rlship_before= _rlship_network= _rlship_sync_at=0
   _rlship_place

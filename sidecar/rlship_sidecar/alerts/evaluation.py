@@ -7,7 +7,7 @@ last. A frame that changes is evaluated again from the snapshot before it, until
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -185,7 +185,7 @@ class Evaluation:
 
 
 class History:
-    """What rules say of the rows of a store, taken in the order of their numbers."""
+    """What rules say of the rows of a store, in any order: later rows of a unit count in place of earlier ones."""
 
     def __init__(self, rules: tuple[Rule, ...], lead: str) -> None:
         self.rules = rules
@@ -197,14 +197,18 @@ class History:
         """Whether there was a row of the lead: without one there are no frames."""
         return self._frames.has_lead
 
-    def take(self, rows: Iterable[Row]) -> None:
-        """Take further rows."""
+    def take(self, rows: Iterable[Row], past: Mapping[int, Collection[Row]] | None = None) -> None:
+        """Take further rows. `past`: what steps of the lead were in earlier lineages, by step. Without it, it is what
+        rows with the same step said before.
+        """
         for row in rows:
-            for change in self._frames.take(row):
+            for change in self._frames.take(row, None if past is None else past.get(row.unit.index, ())):
                 self._apply(change)
 
     def _apply(self, change: FrameChange) -> None:
-        if change.begins:
+        if change.anew:
+            self._lineages.clear()
+        elif change.begins:
             newest = next(reversed(self._lineages.values()), None)
             self._lineages[change.lineage] = Evaluation(self.rules) if newest is None else newest.fork(change.index)
         elif change.frame is None:

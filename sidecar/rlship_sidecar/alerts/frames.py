@@ -6,7 +6,8 @@ the keys of rows as they are. `coverage/missing`, `coverage/short` and `tag/<tag
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from rlship_formats.catalogue.metrics import METRICS, lookup
 from rlship_formats.values import REDUCTIONS
 from rlship_sidecar.rows import (
     ALIGNED,
+    LEDGER,
     STEP,
     Lineage,
     RankName,
@@ -22,11 +24,12 @@ from rlship_sidecar.rows import (
     count_ranks,
     count_short,
     each_rank,
-    plain_lineage,
+    lineage_of,
 )
 
 MISSING, SHORT, TAG = "coverage/missing", "coverage/short", "tag/"
 NONFINITE = "/nonfinite"
+JOINED = (STEP, ALIGNED, LEDGER)  # the kinds of rows that say something of a step of the lead
 MAX_PLACES = 16  # of the ranks that are missing or short, of which a frame names the first
 _ENDS = frozenset((*REDUCTIONS, "nonfinite", "argmax_rank", "argmax_replica"))
 _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
@@ -74,8 +77,8 @@ class FrameNames:
         self._tags = tuple(sorted(name for name in self._wanted if name.startswith(TAG)))
         self._known: dict[tuple[str, str], tuple[_Named, ...]] = {}
 
-    def part(self, row: Row) -> Part:
-        """What a row says of the names."""
+    def part(self, row: Row, *, past: bool = False) -> Part:
+        """What a row says of the names. `past`: it is that of an earlier lineage, of which nothing is short."""
         actor = row.unit.actor
         values: dict[str, float] = {}
         best: dict[str, tuple[int, str]] = {}
@@ -94,15 +97,15 @@ class FrameNames:
                 if name not in fits or (fit, key) < fits[name]:
                     fits[name] = fit, key
                     ranks[name] = tuple((f"{actor}/{place}", value * scale) for place, value in found)
-        self._add_coverage(row, values, ranks)
+        self._add_coverage(row, values, ranks, past=past)
         return Part(lineage_of(row), row.t, values, ranks)
 
-    def _add_coverage(self, row: Row, values: dict[str, float], ranks: dict[str, RankValues]) -> None:
+    def _add_coverage(self, row: Row, values: dict[str, float], ranks: dict[str, RankValues], *, past: bool) -> None:
         actor, coverage = row.unit.actor, row.coverage
         if MISSING in self._wanted:
             values[MISSING] = float(count_ranks(coverage.missing))
             ranks[MISSING] = _ones(actor, each_rank(coverage.missing))
-        if SHORT in self._wanted and row.unit.kind == STEP:
+        if SHORT in self._wanted and row.unit.kind == STEP and not past:
             values[SHORT] = float(count_short(coverage))
             first = next(iter(coverage.short.values()), ())
             ranks[SHORT] = _ones(actor, each_rank(first))
@@ -148,115 +151,185 @@ def _catalogued(actor: str, path: str, end: str) -> _Named | None:
     return _Named(f"{name}/{end}" if end else name, found.scale, 1 if own else 2)
 
 
-def lineage_of(row: Row) -> Lineage:
-    """From which start of the job the newest lines of a row of a step are."""
-    return row.coverage.lineage or plain_lineage(row.coverage.attempts)
+Place = tuple[str, str]  # actor and kind of unit
 
 
-_Place = tuple[str, str]  # actor and kind of unit
+class Lineages:
+    """Which lineages there are, and at which step each begins.
+
+    A lineage has its own rows, and below its first step those of the lineage before it. What other actors logged at a
+    step belongs to the newest lineage that has begun there, and to later ones that share the step.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[Lineage] = []  # ascending
+        self._steps: dict[Lineage, list[int]] = {}
+
+    def add(self, key: Lineage, step: int) -> None:
+        """A lineage has a row of its own at a step, where it had none."""
+        if key not in self._steps:
+            insort(self.keys, key)
+            self._steps[key] = []
+        insort(self._steps[key], step)
+
+    def remove(self, key: Lineage, step: int) -> None:
+        """A lineage has no row of its own at a step any more."""
+        steps = self._steps[key]
+        del steps[bisect_left(steps, step)]
+        if not steps:
+            del self._steps[key]
+            self.keys.remove(key)
+
+    def first(self, key: Lineage) -> int:
+        """The step at which a lineage begins."""
+        return self._steps[key][0]
+
+    def last(self, key: Lineage) -> int:
+        """The last step of its own."""
+        return self._steps[key][-1]
+
+    def own(self, key: Lineage) -> Sequence[int]:
+        """The steps that a lineage has rows of its own of, ascending."""
+        return self._steps.get(key, ())
+
+    def firsts(self) -> dict[Lineage, int]:
+        """The first step of each."""
+        return {key: steps[0] for key, steps in self._steps.items()}
+
+    def before(self, key: Lineage) -> Lineage | None:
+        """The lineage that a lineage has what is below its first step of."""
+        at = bisect_left(self.keys, key)
+        return self.keys[at - 1] if at else None
+
+    def source(self, key: Lineage, step: int, rows: Collection[Lineage]) -> Lineage | None:
+        """Of the lineages that have rows at a step, the one whose row a lineage has there; None if it has none."""
+        at = bisect_right(self.keys, key)
+        for one in reversed(self.keys[:at]):
+            if one in rows:
+                return one
+            if step >= self.first(one):
+                return None
+        return None
+
+    def newest_at(self, step: int) -> Lineage | None:
+        """The newest lineage that has begun at a step."""
+        return next((key for key in reversed(self.keys) if self.first(key) <= step), None)
 
 
 @dataclass(slots=True)
-class _LineageParts:
-    """The rows of a lineage by step. It begins at `first`; before that it has those of the lineage before it."""
+class StepParts:
+    """What rows say of a step: those of the lead by lineage, and those of others by actor and kind."""
 
-    key: Lineage
-    first: int
-    parts: dict[int, dict[_Place, Part]] = field(default_factory=dict)
+    lead: dict[Lineage, Part] = field(default_factory=dict)
+    others: dict[Place, Part] = field(default_factory=dict)
+
+    def frame(self, index: int, key: Lineage, lineages: Lineages) -> StepFrame | None:
+        """The frame of a lineage at this step; None if it has none."""
+        source = lineages.source(key, index, self.lead)
+        if source is None:
+            return None
+        lead = self.lead[source]
+        values: dict[str, float] = dict(lead.values)
+        ranks: dict[str, RankValues] = dict(lead.ranks)
+        newest = lineages.newest_at(index)
+        if newest is None or key >= newest:
+            for place in sorted(self.others):
+                _add(self.others[place], values, ranks)
+        return StepFrame(lead.lineage, index, lead.t, values, ranks)
 
 
 @dataclass(frozen=True, slots=True)
 class FrameChange:
     """A frame that is new or changed (None: it is gone); or the beginning of a lineage at step `index`, which has the
-    frames below it of the lineage before it.
+    frames below it of the lineage before it. `anew`: all that was said before is void.
     """
 
     lineage: Lineage
     index: int
     frame: StepFrame | None
     begins: bool = False
+    anew: bool = False
 
 
 class Frames:
-    """Takes the rows of a store in the order of their numbers, and gives the frames that change.
-
-    A row of the lead with a greater lineage than all before it begins a new lineage at its step. Rows of other actors
-    go to the lineage that is the newest when they come. Steps below the beginning of a lineage are common to it and to
-    the lineage before it.
-    """
+    """Takes rows in any order, later ones of a unit in place of earlier ones, and gives the frames that change."""
 
     def __init__(self, names: FrameNames, lead: str) -> None:
         self._names = names
-        self._lead: _Place = (lead, STEP)
+        self._lead: Place = (lead, STEP)
         self._axis: str | None = None
-        self._lineages: list[_LineageParts] = []
+        self._lineages = Lineages()
+        self._parts: dict[int, StepParts] = {}
         self._early: list[Row] = []  # rows of other actors before the first of the lead
 
     @property
     def has_lead(self) -> bool:
         """Whether there was a row of the lead: without one there are no frames."""
-        return bool(self._lineages)
+        return bool(self._lineages.keys)
 
-    def take(self, row: Row) -> Iterator[FrameChange]:
-        """What a row changes."""
+    def take(self, row: Row, past: Collection[Row] | None = None) -> Iterator[FrameChange]:
+        """What a row changes. `past`: what a step of the lead was in earlier lineages; None leaves what is known."""
         unit = row.unit
         if (unit.actor, unit.kind) == self._lead:
-            yield from self._take_lead(row)
+            yield from self._take_lead(row, past)
             early, self._early = self._early, []
             for one in early:
                 yield from self.take(one)
-        elif unit.kind in (STEP, ALIGNED):
+        elif unit.kind in JOINED:
             if self._axis is None:
                 self._early.append(row)
-            elif unit.kind == ALIGNED or self._axis in row.x:
-                yield from self._put(row, len(self._lineages) - 1, spread_back=True)
+            elif belongs(row, self._axis):
+                parts = self._parts.setdefault(unit.index, StepParts())
+                parts.others[unit.actor, unit.kind] = self._names.part(row)
+                newest = self._lineages.newest_at(unit.index)
+                yield from self._frames_at(unit.index, [key for key in self._lineages.keys if key >= (newest or key)])
 
-    def _take_lead(self, row: Row) -> Iterator[FrameChange]:
+    def _take_lead(self, row: Row, past: Collection[Row] | None) -> Iterator[FrameChange]:
         if self._axis is None:
             self._axis = next(iter(row.x), "")
-        key, index = lineage_of(row), row.unit.index
-        if not self._lineages or key > self._lineages[-1].key:
-            begun = _LineageParts(key, index)
-            if self._lineages:
-                before = self._lineages[-1].parts
-                begun.parts = {step: dict(parts) for step, parts in before.items() if step < index}
-            self._lineages.append(begun)
-            yield FrameChange(key, index, None, begins=True)
-        at = max((at for at, one in enumerate(self._lineages) if one.key <= key), default=0)
-        own = self._lineages[at]
-        if index < own.first:
-            # The lineage begins earlier than it seemed, so it did not have what the one before it has from here on.
-            gone = [step for step in own.parts if index <= step < own.first] if at else []
-            own.first = index
-            for step in gone:
-                del own.parts[step]
-                yield FrameChange(own.key, step, None)
-        yield from self._put(row, at, spread_back=False)
+        index = row.unit.index
+        parts = self._parts.setdefault(index, StepParts())
+        before, firsts = parts.lead, self._lineages.firsts()
+        own = self._names.part(row)
+        if past is None:
+            parts.lead = {key: part for key, part in before.items() if key < own.lineage}
+        else:
+            parts.lead = {lineage_of(one): self._names.part(one, past=True) for one in past}
+        parts.lead[own.lineage] = own
+        for key in parts.lead.keys() - before.keys():
+            self._lineages.add(key, index)
+        for key in before.keys() - parts.lead.keys():
+            self._lineages.remove(key, index)
+        now = self._lineages.firsts()
+        keys = self._lineages.keys
+        if now == firsts:
+            least = min((*before, *parts.lead))
+            yield from self._frames_at(index, [key for key in keys if key >= least])
+        elif len(now) == len(firsts) + 1 and firsts.items() < now.items() and keys[-1] not in firsts:
+            yield FrameChange(keys[-1], now[keys[-1]], None, begins=True)
+            for step in sorted(step for step in self._parts if step >= index):
+                yield from self._frames_at(step, keys)
+        else:
+            yield from self._anew()
 
-    def _put(self, row: Row, at: int, *, spread_back: bool) -> Iterator[FrameChange]:
-        """Put a row into a lineage, and into those with which it shares the step."""
-        index, every = row.unit.index, self._lineages
-        last = at
-        while last + 1 < len(every) and index < every[last + 1].first:
-            last += 1
-        first = at
-        while spread_back and first > 0 and index < every[first].first:
-            first -= 1
-        part = self._names.part(row)
-        for one in every[first : last + 1]:
-            parts = one.parts.setdefault(index, {})
-            parts[row.unit.actor, row.unit.kind] = part
-            if self._lead in parts:
-                yield FrameChange(one.key, index, self._frame(index, parts))
+    def _anew(self) -> Iterator[FrameChange]:
+        every, steps = self._lineages, sorted(self._parts)
+        yield FrameChange((0, 0, 0), 0, None, anew=True)
+        for key in every.keys:
+            yield FrameChange(key, every.first(key), None, begins=True)
+            for step in steps[bisect_left(steps, every.first(key)) :]:
+                frame = self._parts[step].frame(step, key, every)
+                if frame is not None:
+                    yield FrameChange(key, step, frame)
 
-    def _frame(self, index: int, parts: Mapping[_Place, Part]) -> StepFrame:
-        lead = parts[self._lead]
-        values: dict[str, float] = dict(lead.values)
-        ranks: dict[str, RankValues] = dict(lead.ranks)
-        for place in sorted(parts):
-            if place != self._lead:
-                _add(parts[place], values, ranks)
-        return StepFrame(lead.lineage, index, lead.t, values, ranks)
+    def _frames_at(self, index: int, keys: Collection[Lineage]) -> Iterator[FrameChange]:
+        for key in keys:
+            yield FrameChange(key, index, self._parts[index].frame(index, key, self._lineages))
+
+
+def belongs(row: Row, axis: str) -> bool:
+    """Whether a row of another actor than the lead is part of the frame of its index."""
+    return row.unit.kind in JOINED and (row.unit.kind != STEP or axis in row.x)
 
 
 def _add(part: Part, values: dict[str, float], ranks: dict[str, RankValues]) -> None:

@@ -173,7 +173,8 @@ def _against_past(
         if found is None:
             return UNKNOWN, state
         name, value = found
-        before: _Baseline = state[0] if state and state[0].name == name else _Baseline(name)
+        # A state that was kept and read again has plain tuples.
+        before = _Baseline(*state[0]) if state and state[0][0] == name else _Baseline(name)
         if len(before.usual) < signal.warmup:
             return SignalAnswer(None, value), (before.with_value(value, signal, far=False),)
         is_far = far(signal, before.usual, value)

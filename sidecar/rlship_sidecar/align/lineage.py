@@ -54,8 +54,7 @@ class Segment:
     def met(self, lowest: int, highest: int) -> None:
         """It has metrics records from one step to another."""
         self.last = max(self.last, highest)
-        if lowest < self.writer.lowest or self.writer.lowest < 0:
-            self.writer.lowest = lowest
+        self.writer.has_part_from(lowest)
 
     @property
     def age(self) -> Age:
@@ -115,7 +114,7 @@ class Writer:
     `ended`: its file is read to the end, and nothing more is to come.
     `submission` counts how often attempts of its replica began anew before it (`submissions`); `job` is the one that
     its `open` names. Both are the root's.
-    `lowest` is the lowest step of its metrics records, -1 for none yet;
+    `lowest` is the lowest step of its metrics and barrier records, -1 for none yet;
     `starts` maps open steps to the byte where this file's first line of them begins.
     """
 
@@ -169,6 +168,11 @@ class Writer:
     def reach(self) -> int:
         """The highest step that it logged or has a barrier of, -1 for none yet."""
         return max(max(segment.barrier, segment.last) for segment in self.segments)
+
+    def has_part_from(self, step: int) -> None:
+        """Rows from `step` on can have a part of it."""
+        if step < self.lowest or self.lowest < 0:
+            self.lowest = step
 
     def segment(self, number: int) -> Segment:
         """The segment of lines that were read again. A file that was changed in place may have more rollbacks now than

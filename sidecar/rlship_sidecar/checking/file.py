@@ -28,7 +28,7 @@ from rlship_formats.reading import (
 )
 from rlship_formats.records import T_MAX, T_MIN, Open
 from rlship_sidecar.checking import syntax
-from rlship_sidecar.checking.finding import ERROR, WARNING, Finding, Reason, shown
+from rlship_sidecar.checking.finding import ERROR, HOLE, WARNING, Finding, Reason, shown
 from rlship_sidecar.checking.members import bad_entry, bad_record, bad_value
 
 MAX_NAME = 1000
@@ -73,8 +73,10 @@ class FileCheck:
         self.lines += 1
         return self._counted([self._found(at, ERROR, "line too long", _TOO_LONG)])
 
-    def end(self, size: int, complete: int) -> list[Finding]:
-        """Check the end of a file of `size` bytes, of which `complete` bytes are lines with an LF."""
+    def end(self, size: int, complete: int, *, hole: bool = False) -> list[Finding]:
+        """Check the end of a file of `size` bytes, of which `complete` bytes are lines with an LF. `hole`: NUL bytes
+        follow them.
+        """
         found = []
         if not self.lines:
             why = Reason(
@@ -82,6 +84,8 @@ class FileCheck:
                 "write an `open`, and an LF after it, as soon as there is a file",
             )
             found.append(self._at_end(complete, "no line", why))
+        elif size > complete and hole:
+            found.append(self._at_end(complete, "unfinished line", Reason(HOLE[0].format(size - complete), HOLE[1])))
         elif size > complete:
             why = Reason(
                 f"{size - complete} bytes after the last LF are not a line yet, and readers ignore them",

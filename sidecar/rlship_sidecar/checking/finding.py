@@ -8,6 +8,11 @@ from typing import Any
 
 ERROR = "error"  # it cannot be used: a dead letter, or a dead value
 WARNING = "warning"  # it is used, but perhaps not as its writer intended, or it breaks a rule of the format
+# Why, and what to do, where bytes that are no line end a file.
+HOLE = (
+    "{} bytes after the last LF hold NUL bytes: what was written there is lacking",
+    "look for the end of the file on the host that wrote it; a crash, or a network filesystem, left the hole",
+)
 
 _SHOWN = 60
 

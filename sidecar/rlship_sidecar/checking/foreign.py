@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rlship_formats.foreign.contract import BadRecord
 from rlship_formats.foreign.native import Bound, Native
 from rlship_formats.reading import DeadLetter, Define, FileReader, Metrics
-from rlship_sidecar.checking.finding import ERROR, WARNING, Finding
+from rlship_sidecar.checking.finding import ERROR, HOLE, WARNING, Finding
 
 _PAGE = "docs/foreign.md has what is read of each format"
 _FIX = f"nothing, where the framework was killed while it wrote; else its format has changed: {_PAGE}"
@@ -49,13 +49,17 @@ class ForeignCheck:
         self.errors += 1
         return [self._found(at, "line too long", "the line has more than 1048576 bytes")]
 
-    def end(self, size: int, complete: int) -> list[Finding]:
-        """Check the end of a file of `size` bytes, of which `complete` bytes are lines with an LF."""
+    def end(self, size: int, complete: int, *, hole: bool = False) -> list[Finding]:
+        """Check the end of a file of `size` bytes, of which `complete` bytes are lines with an LF. `hole`: NUL bytes
+        follow them.
+        """
         if size <= complete:
             return []
         self.warnings += 1
         why = f"{size - complete} bytes after the last LF are not a line yet, and are not read"
         fix = "nothing, if the process died in a write or still writes"
+        if hole:
+            why, fix = HOLE[0].format(size - complete), HOLE[1]
         return [Finding(self.lines + 1, complete, WARNING, "unfinished line", why, fix)]
 
     def _look(self, reader: FileReader, line: bytes, note: Callable[[Finding], object], at: int) -> None:

@@ -148,7 +148,8 @@ def _history(source: ExperimentTables, lead: str, rules: tuple[Rule, ...]) -> Hi
     history = History(rules, lead)
     if source.snapshot is not None or not source.others:
         try:
-            history.take(source.rows(RecordFilter(), every=True))
+            past = source.stored().past_rows(lead)
+            history.take(source.rows(RecordFilter(), every=past is None), past)
         except (TypeError, ValueError, LookupError, AttributeError) as problem:  # a store that no sidecar wrote
             raise RlshipError(
                 f"a row of {source.path} cannot be used",

@@ -154,7 +154,9 @@ def _foreign(path: str) -> tuple[ForeignCheck, Descriptors] | None:
             if all(reader.lines is not None for reader in candidates):
                 documents.look(path, lambda fd, size: None)  # raises the reason
         except NotWhole as problem:
-            raise RlshipError(f"{path} is {problem.strerror}", "check it again once it is written") from problem
+            raise RlshipError(
+                f"{path} is {problem.strerror}", "check it again once it is written, or remove it"
+            ) from problem
         except OSError:
             continue  # what is wrong is said when the file is read
     return None
@@ -176,7 +178,7 @@ def _findings(path: str, checked: FileCheck | ForeignCheck, files: Descriptors) 
             if piece.end == mark.offset and not piece.more:
                 break
             mark = piece.position(piece.end)
-        yield from checked.end(piece.size, piece.end)
+        yield from checked.end(piece.size, piece.end, hole=piece.hole)
     except OSError as error:
         raise RlshipError(
             f"{path} cannot be read: {error.strerror}", "give the writers' files: rlship check DIR/rlship/*.jsonl"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlship_sidecar.export.trace import ExportedTrace
     from rlship_sidecar.steps import Steps
 
-KINDS = ("step", "aligned", "clock", "point", "ledger")
+KINDS = ("step", "aligned", "clock", "point", "ledger", "alert")
 FORMATS = ("parquet", "csv", "jsonl")
 VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
 

@@ -14,7 +14,7 @@ from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.report import terminal
-from rlship_sidecar.rows import ALIGNED, LEDGER, STEP
+from rlship_sidecar.rows import ALIGNED, OWN_KINDS, STEP
 from rlship_sidecar.similar import similar
 from rlship_sidecar.tabular.columns import TABLES, TableSpec
 from rlship_sidecar.tabular.source import ExperimentTables, RecordFilter, refusal
@@ -73,7 +73,7 @@ def export_table(
 
 def _require_kinds_with_steps(choice: RecordFilter) -> None:
     """Raise for --step beside kinds of rows that have no step."""
-    if choice.steps is not None and choice.kinds and not {STEP, ALIGNED, LEDGER} & {*choice.kinds}:
+    if choice.steps is not None and choice.kinds and not {STEP, ALIGNED, *OWN_KINDS} & {*choice.kinds}:
         raise UsageProblem(
             f"--step {choice.steps} chooses nothing of --kind {', '.join(choice.kinds)}: these rows have no step",
             f"leave one of them out, or choose --kind {STEP} or {ALIGNED}",

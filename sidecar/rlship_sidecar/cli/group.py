@@ -13,6 +13,7 @@ from rlship_sidecar import output
 from rlship_sidecar.cli.alerts import alerts
 from rlship_sidecar.cli.check import check
 from rlship_sidecar.cli.demo import demo
+from rlship_sidecar.cli.diff import diff
 from rlship_sidecar.cli.doctor import doctor
 from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.hook import hook
@@ -40,7 +41,7 @@ Exit codes:
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
 # With `| head` the reader has what it wanted: these verbs end without a message, as other programs do.
-_SHORT = ("status", "alerts", "why", "export", "query", "metrics", "check", "doctor")
+_SHORT = ("status", "alerts", "why", "diff", "export", "query", "metrics", "check", "doctor")
 
 SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
@@ -88,23 +89,11 @@ def _name_variables(verb: click.Command) -> None:
             flag.allow_from_autoenv = False  # the automatic name would be the parameter's
 
 
-for verb in (
-    run,
-    watch,
-    replay,
-    status,
-    alerts,
-    why,
-    query,
-    export,
-    sysmon,
-    scrape,
-    metrics,
-    check,
-    doctor,
-    hook,
-    demo,
-):
+_VERBS: tuple[click.Command, ...] = (
+    *(run, watch, replay, status, alerts, why, query, diff, export),
+    *(sysmon, scrape, metrics, check, doctor, hook, demo),
+)
+for verb in _VERBS:
     _name_variables(verb)
     rlship.add_command(verb)
 

@@ -227,7 +227,7 @@ def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
     volume = f"{read}, {done.bytes / 1e6:,.1f} MB of {terminal.counted(done.files, 'file')}"
     yield f"{terminal.clean(done.experiment)}: {volume}{rate}"
     for found in done.units:
-        yield f"  {terminal.clean(found.actor)}: {_rows(found)}"
+        yield f"  {terminal.clean(found.actor) or found.kind}: {_rows(found)}"
     revisions = done.rows - sum(found.rows for found in done.units)
     if revisions:
         which = "a row that" if revisions == 1 else "rows that"
@@ -259,6 +259,8 @@ def _rows(found: RowsFound) -> str:
         "aligned": f"beside steps {found.first} to {found.last}",
         "clock": "over windows of time",
         "point": "of single points",
+        "ledger": f"of steps {found.first} to {found.last}",
+        "alert": f"of steps {found.first} to {found.last}",
     }[found.kind]
     lacking = f", {found.lacking:,} of them lack ranks" if found.lacking else ""
     return f"{found.rows:,} row{'' if found.rows == 1 else 's'} {what}{lacking}"

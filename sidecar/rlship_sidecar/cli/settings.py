@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rlship_sidecar import config
+from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.config import Config
 from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.notifiers import registry as notifiers
 from rlship_sidecar.sinks import registry
 
 _Version = tuple[int, ...]
@@ -88,6 +90,8 @@ class SettingsOf:
             )
         if self._ships:
             registry.check_options(place, found, self._env)
+        if found.notify:
+            notifiers.check(str(place), found.notify, {rule.name: rule for rule in rules_of(found.alert)})
         return found
 
 

@@ -145,7 +145,7 @@ def _rows(source: ExperimentTables) -> Iterable[Row]:
     return source.rows(RecordFilter(), every=True)
 
 
-class _Process(NamedTuple):
+class _KnownProcess(NamedTuple):
     """What one file says of its process."""
 
     rank: str
@@ -161,7 +161,7 @@ class _WriterFiles:
         self._source = source
 
     @cached_property
-    def _processes(self) -> list[_Process]:
+    def _processes(self) -> list[_KnownProcess]:
         from rlship_sidecar.export.reading import Unreadable, files_of, identify
 
         found = []
@@ -171,12 +171,12 @@ class _WriterFiles:
                     identify(file)
                 if (opened := file.open) is not None:
                     rank = f"{opened.actor}/{opened.replica}.{opened.rank}"
-                    found.append(_Process(rank, opened.attempt, opened.t or 0.0, opened.host or ""))
+                    found.append(_KnownProcess(rank, opened.attempt, opened.t or 0.0, opened.host or ""))
         return found
 
     def hosts(self, ranks: set[str]) -> Mapping[str, str]:
         """The hosts of ranks, as their newest files say."""
-        newest: dict[str, _Process] = {}
+        newest: dict[str, _KnownProcess] = {}
         for one in self._processes if ranks else ():
             if one.rank in ranks and one.host and one[1:] > newest.get(one.rank, _NO_PROCESS)[1:]:
                 newest[one.rank] = one
@@ -189,7 +189,7 @@ class _WriterFiles:
         return sorted({one.rank for one in own if earlier[one.rank] < one.t and first <= one.t <= last})
 
 
-_NO_PROCESS = _Process("", -1, 0.0, "")
+_NO_PROCESS = _KnownProcess("", -1, 0.0, "")
 
 
 def _answered(source: ExperimentTables, reply: Reply, graph: Graph, *, json: bool) -> Iterator[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.limits import FILES
@@ -20,11 +21,13 @@ from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, UNSEEN, FilesSeen,
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.notifiers.mail import Mail
 from rlship_sidecar.observe.own import SelfMetrics
 from rlship_sidecar.ownership.inherit import lost_its_store
-from rlship_sidecar.ownership.lease import Lease, acquire
+from rlship_sidecar.ownership.lease import Lease, acquire, owner
 from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.ownership.state_owner import location, ownership_error
+from rlship_sidecar.pipeline.alert_book import Alerting
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.rules import Rules
@@ -38,6 +41,7 @@ from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import CountingStore
+from rlship_sidecar.tail.listing import WRITERS_FOLDER
 from rlship_sidecar.tally import Tally
 
 IDLE_POLL_S = 1.0  # between two looks at the clock where change events wake the loop
@@ -49,6 +53,7 @@ BUSY_POLL_SHARE = 0.02  # the same where there are no events
 FASTEST_POLL_S = 0.02
 IDLE_SINK_S = 600.0
 IDLE_READER_S = 5.0
+STOPS_WITHIN_S = 10.0  # a notifier's thread that waits for its receiver
 _DRAIN_SLICE_S = 1.0
 
 
@@ -105,6 +110,12 @@ class Watched:
     lines_and_rows: tuple[int, int] = (0, 0)
     charts: Charts = field(default_factory=Charts)
 
+    @property
+    def mail(self) -> Mail | None:
+        """What notifiers are to send; None without notifiers."""
+        teller = self.experiment.alert_book.teller
+        return teller if isinstance(teller, Mail) else None
+
     def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
         """Run one tick if it is due or files changed. `changed` names the files by folder. Returns True to be called
         again at once.
@@ -153,6 +164,8 @@ class Watched:
     @property
     def _may_rest(self) -> bool:
         if (self.own is not None and self.own.is_open) or not self.experiment.is_settled:
+            return False
+        if self.mail is not None and not self.mail.at_rest:
             return False
         if all(shipper.at_rest for shipper in self.shippers):
             return True
@@ -255,6 +268,8 @@ class Watched:
                 self.charts.look(self.experiment)
             for shipper in self.shippers:
                 shipper.wake()
+            if self.mail is not None:
+                self.mail.wake()
 
     def _check_readers(self) -> None:
         """Raise the damage that a shipper's thread found in the store."""
@@ -280,6 +295,7 @@ class Watched:
         sinks = [shipper.status() for shipper in self.shippers]
         with self.store.together():
             status = survey(self.experiment, sinks, now=now, wall=wall, trends=self.trends)
+        status.notes += [] if self.mail is None else self.mail.problems()
         if self.own is not None:
             self.own.log(status, self.tally(), now)
         try:
@@ -320,6 +336,11 @@ class Watched:
                     break
                 if time.monotonic() >= deadline:
                     return False
+        while self.mail is not None and not self.mail.drain(min(_DRAIN_SLICE_S, deadline - time.monotonic())):
+            beat()
+            self.lease.check()
+            if time.monotonic() >= deadline:
+                break  # rows are delivered; the next sidecar sends what is left
         return True
 
     def close(self) -> None:
@@ -328,6 +349,8 @@ class Watched:
         for shipper in self.shippers:
             shipper.begin_stop()
         stopped = [shipper.stop() for shipper in self.shippers]
+        if self.mail is not None:
+            stopped.append(self.mail.stop(STOPS_WITHIN_S))
         self.experiment.close()
         self.store.close()
         if all(stopped):
@@ -379,11 +402,15 @@ def open_watched(
             f"{state_dir} has lost its store: a new one is begun, all rows are made again from the files, and W&B gets "
             "a new run; the file sinks refuse what they wrote for the old one until it is moved away"
         )
+    beside = "" if replay is not None else _shipped_beside(path, state_dir)
     lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
     store: CountingStore | None = None
     try:
         store = CountingStore(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
         _claim(store, path, state_dir)
+        mail = None
+        if config.notify and config.alerts and replay is None:
+            mail = Mail(store, path.resolve().name, config.notify, config.notify_max_age_s, may_send=lease.held)
         experiment = Experiment(
             path,
             store,
@@ -400,12 +427,14 @@ def open_watched(
             ),
             access=replace(access or Access(FILES), opens_per_s=config.opens_per_s, poll_s=config.poll_s),
         )
+        if config.alerts:
+            experiment.judge(Alerting(rules_of(config.alert), mail), time.monotonic())
     except BaseException:
         if store is not None:
             store.close()
         lease.release()
         raise
-    news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
+    news = "; ".join(filter(None, [news, beside, _other_streams(experiment, config)]))
     charts = Charts()
     charts.look(experiment)
     run = SinkContext(
@@ -428,6 +457,8 @@ def open_watched(
         shipper.start()
     own = SelfMetrics(path, config.own_rows_s, lease.generation) if config.own_rows_s and replay is None else None
     trends = _trends(store, config) if replay is None else Trends()
+    if mail is not None:
+        mail.wake()
     return Watched(lease, store, experiment, shippers, config.poll_s, own, trends, news, charts=charts)
 
 
@@ -454,6 +485,21 @@ def _places_before(state_dir: Path) -> dict[str, str]:
 
 def _patience(config: Config) -> Patience:
     return Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s)
+
+
+def _shipped_beside(path: Path, state_dir: Path) -> str:
+    """Describe a sidecar that ships the experiment too, with its state in the usual place."""
+    usual = path / WRITERS_FOLDER / "state"
+    if os.path.realpath(usual) == os.path.realpath(state_dir):
+        return ""
+    with suppress(OSError):  # what cannot be read is not ours to look into
+        other = owner(usual)
+        if other is not None and other.alive is not False:
+            return (
+                f"another sidecar (process {other.pid} on {other.host}) ships this experiment too, with its state in "
+                f"{usual}: each makes a run of its own with all rows; stop one of them unless that is meant"
+            )
+    return ""
 
 
 def _other_streams(experiment: Experiment, config: Config) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from rlship_sidecar.child_process import module_command
+from rlship_sidecar.demo import faults
 from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.process import PEER_GONE, name_of
 
@@ -36,9 +37,14 @@ def wiring(plan: JobPlan) -> list[tuple[str, str]]:
     generators = [name_of("generator", rank) for rank in range(plan.generators)]
     pairs = [(server, name_of("trainer", rank)) for rank in range(1, plan.trainers)]
     pairs.append((name_of("reward", 0), name_of("verifier", 0)))
+    if plan.detailed:
+        pairs.extend((name_of("trainer", rank), name_of("buffer", 0)) for rank in range(plan.trainers))
     for rank, generator in enumerate(generators):
         pairs.append((generator, name_of("reward", 0)))
-        pairs.extend((name_of("trainer", fed), generator) for fed in plan.fed_by(rank))
+        if plan.detailed:
+            pairs.append((generator, name_of("buffer", 0)))
+        else:
+            pairs.extend((name_of("trainer", fed), generator) for fed in plan.fed_by(rank))
     linked = set(pairs)
     return pairs + [(server, generator) for generator in generators if (server, generator) not in linked]
 
@@ -50,6 +56,7 @@ def members(plan: JobPlan) -> list[tuple[str, int]]:
         *(("generator", rank) for rank in range(plan.generators)),
         ("reward", 0),
         ("verifier", 0),
+        *([("buffer", 0)] if plan.detailed else []),
     ]
 
 
@@ -105,6 +112,7 @@ class Job:
     def __init__(self, experiment: Path, logs: Path, plan: JobPlan) -> None:
         """Start everything. Each process prints to `<logs>/<name>.log`."""
         self._logs = logs
+        self._may_die = name_of("generator", faults.CULPRIT) if plan.fault == faults.DEAD_GENERATOR else ""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         logs.mkdir(parents=True, exist_ok=True)
         ends: dict[str, dict[str, socket.socket]] = {name_of(*member): {} for member in members(plan)}
@@ -152,19 +160,21 @@ class Job:
         """Wait until all have ended well, or one has failed; `watch` is called ten times a second, and may raise."""
         while True:
             watch()
-            codes = {name: process.poll() for name, process in self._processes.items()}
-            failed = {name: code for name, code in codes.items() if code}
-            if failed:
+            codes = self._codes()
+            if any(codes.values()):
                 return self._failure()
             if all(code == 0 for code in codes.values()):
                 return None
             time.sleep(0.1)
 
+    def _codes(self) -> dict[str, int | None]:
+        """Exit codes by name, without that of the process which the fault kills."""
+        return {name: process.poll() for name, process in self._processes.items() if name != self._may_die}
+
     def _failure(self) -> Failure:
         """Find the process that failed first: the others end because a peer is gone."""
         time.sleep(0.2)
-        codes = {name: process.poll() for name, process in self._processes.items()}
-        failed = {name: code for name, code in codes.items() if code}
+        failed = {name: code for name, code in self._codes().items() if code}
         name, code = min(failed.items(), key=lambda item: item[1] == PEER_GONE)
         log = self._logs / f"{name}.log"
         tail = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]

@@ -13,10 +13,13 @@ from pathlib import Path
 QUESTION = "SELECT step, reward, loss FROM trainer_steps WHERE step % 20 = 0 ORDER BY step"
 
 
-def commands(experiment: Path, boards: Iterable[Path], runs: Iterable[Path]) -> list[str]:
-    """One line each for the status, a question, a trace, TensorBoard and W&B. `runs` are folders of offline runs."""
+def commands(experiment: Path, boards: Iterable[Path], runs: Iterable[Path], *, alerts: bool = False) -> list[str]:
+    """One line each for the status, a question, a trace, TensorBoard and W&B, and for alerts where they are wanted.
+    `runs` are folders of offline runs.
+    """
     return [
         _line("rlship", "status", str(experiment)),
+        *([_line("rlship", "alerts", str(experiment))] if alerts else []),
         _needing(("duckdb", "pyarrow", "pytz"), _line("rlship", "query", QUESTION, str(experiment))),
         _line("rlship", "export", "--chrome-trace", "-o", "trace.json.gz", str(experiment))
         + "  # open it in https://ui.perfetto.dev",

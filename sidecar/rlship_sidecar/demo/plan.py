@@ -10,7 +10,7 @@ STRAGGLER = 2  # the trainer rank that is slow on purpose
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """The size and pace of the job.
+    """The size and pace of the job, and the fault that it has on purpose.
 
     The number of steps is fixed, so that every run learns the same. `pace_s`, seconds per step, only limits the speed.
     At each step every generator answers `prompts` prompts `group` times.
@@ -23,6 +23,21 @@ class JobPlan:
     generators: int = 2
     prompts: int = 8
     group: int = 6
+    fault: str = ""
+
+    @property
+    def detailed(self) -> bool:
+        """Whether the job has a buffer, keeps the ledger and logs the catalogue's metrics, as alerts need them."""
+        return bool(self.fault)
+
+    @property
+    def onset(self) -> int:
+        """The step at which the fault begins."""
+        return self.steps // 2
+
+    def has(self, fault: str, step: int) -> bool:
+        """Whether this fault is on at a step."""
+        return self.fault == fault and step >= self.onset
 
     @property
     def device_s(self) -> float:
@@ -31,8 +46,10 @@ class JobPlan:
 
     @property
     def straggle_s(self) -> float:
-        """The straggler's extra time, in seconds per step: enough to stand out on a busy machine."""
-        return max(0.03, 0.25 * self.pace_s)
+        """The straggler's extra time, in seconds per step: enough to stand out on a busy machine. A job with a fault
+        has no straggler besides.
+        """
+        return 0.0 if self.detailed else max(0.03, 0.25 * self.pace_s)
 
     def fed_by(self, generator: int) -> list[int]:
         """The trainer ranks that share this generator's rollouts, in equal parts."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isclose
 
 import orjson
 
+from rlship_sidecar.alerts.evaluation import History
+from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.straggler import Straggler
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row, Unit, count_ranks, rank_words
 
 REWARD = "trainer/reward"
+LEAD = "trainer"
 STREAMING = "verifier"  # the actor that has no steps
 KEYS = (
     REWARD,
@@ -103,7 +106,21 @@ def problems(rows: Mapping[Unit, Row], status: Status | None, plan: JobPlan) -> 
 
 def ranks_of(plan: JobPlan) -> dict[str, int]:
     """Actor -> the number of its ranks, of the actors that have steps."""
-    return {"trainer": plan.trainers, "generator": plan.generators, "reward": 1}
+    buffer = {"buffer": 1} if plan.detailed else {}
+    return {"trainer": plan.trainers, "generator": plan.generators, "reward": 1, **buffer}
+
+
+def episodes(lines: Iterable[bytes]) -> Iterator[str]:
+    """What the rules of alerts say of the rows in the jsonl sink's file, one line for each episode."""
+    history = History(rules_of(), LEAD)
+    history.take(map(Row.from_json, lines))
+    history.settle()
+    for one in history.episodes():
+        place = f" at {one.place}" if one.place else ""
+        signals = ", ".join(f"{name} {value:.3g}" for name, value in one.evidence)
+        yield f"step {one.fired.step:>4}  {one.severity:<8}  {one.rule}{place}: {signals}"
+    if not history.episodes():
+        yield "no rule fired"
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:

@@ -19,6 +19,7 @@ import click
 
 from rlship_sidecar.child_process import module_command
 from rlship_sidecar.demo import looks, report
+from rlship_sidecar.demo.faults import FAULTS
 from rlship_sidecar.demo.job import Failure, Job, clean_environment, end, start_process
 from rlship_sidecar.demo.learning import LearningReport
 from rlship_sidecar.demo.plan import JobPlan
@@ -43,6 +44,9 @@ mode = "offline"
 project = "rlship-demo"
 """
 
+# A rank that is killed holds rows back for a while; the demo is too short to wait long.
+IMPATIENCE = "grace_s = 3\n"
+
 Echo = Callable[[str], object]
 
 
@@ -50,24 +54,28 @@ class SidecarEndedError(RlshipError):
     """The sidecar ended before the demo stopped it. Exit code 1."""
 
 
-def run_demo(directory: Path, *, seconds: float | None = SECONDS, echo: Echo = click.echo) -> int:
+def run_demo(directory: Path, *, seconds: float | None = SECONDS, fault: str = "", echo: Echo = click.echo) -> int:
     """Run the demo in `directory` and return the exit code.
 
     `seconds` is about how long the job takes on a machine that is quick enough: the number of steps is fixed, and they
     are paced. None is the default of 30. The exit code is 0 if the rows show that the job learned and all rows are
     complete. It is 130 after Ctrl-C, otherwise 1. `directory` is made if it does not exist; if it holds a former demo,
-    a sibling is used. Raises UsageProblem for a folder with other contents.
+    a sibling is used. With a `fault`, one of FAULTS, the job has that fault from its middle on, and the exit code is 0
+    if the job and the sidecar ended as they should. Raises UsageProblem for a folder with other contents.
     """
     seconds = SECONDS if seconds is None else seconds
     if not (math.isfinite(seconds) and seconds >= 0):
         raise UsageProblem(f"the demo cannot take {seconds} seconds", "give a finite number of seconds, 0 or more")
-    plan = JobPlan()
+    if fault and fault not in FAULTS:
+        raise UsageProblem(f"the demo has no fault {fault!r}", f"choose from {', '.join(FAULTS)}")
+    plan = JobPlan(fault=fault)
     plan = replace(plan, pace_s=seconds / plan.steps)
     experiment = claim(directory, plan, echo)
     echo(
-        f"{plan.trainers} trainer ranks, {plan.generators} generators, a reward worker and its verifier\n"
+        f"{plan.trainers} trainer ranks, {plan.generators} generators, {'a buffer, ' if fault else ''}"
+        "a reward worker and its verifier\n"
         f"learn to reverse sequences, in {plan.steps} steps and about {seconds:.0f} s (more on a busy machine).\n"
-        "One rank is slow on purpose."
+        + (f"From step {plan.onset} on {FAULTS[fault].about}." if fault else "One rank is slow on purpose.")
     )
     try:
         with _signals_as_interrupts():
@@ -101,7 +109,7 @@ def claim(directory: Path, plan: JobPlan, echo: Echo) -> Path:
         with (chosen / MARK).open("x") as mark:
             json.dump({"rlship_demo": 1, "plan": asdict(plan)}, mark)
         settings = chosen / "rlship.toml"
-        settings.write_text(CONFIGURATION)
+        settings.write_text((IMPATIENCE if plan.detailed else "") + CONFIGURATION)
         settings.chmod(0o644)  # whatever the umask: the sidecar reads no sinks from a file that other users can write
         (chosen / "rlship").mkdir()
     except (FileExistsError, NotADirectoryError) as error:
@@ -180,7 +188,11 @@ def _tell(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
     status = read_status(state_dir)
     for line in report.summary(rows, status, find_straggler(read_files(experiment)), plan):
         echo(line)
-    problems = report.problems(rows, status, plan)
+    problems = [] if plan.detailed else report.problems(rows, status, plan)
+    if plan.detailed:
+        echo("\nThe alerts")
+        for line in report.episodes(lines):
+            echo(f"  {line}")
     runs = sorted({path.parent for path in state_dir.rglob("*.wandb")})
     boards = sorted({path.parent for path in state_dir.rglob("events.out.tfevents.*")})
     if len(runs) != 1:
@@ -197,7 +209,7 @@ def _tell(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
     echo(f"  the job's own output {experiment / 'logs'}")
     echo("\nCommands that show them")
     # As `rlship status` prints it: the folder above the run's, whose name changes if the run is written again.
-    for line in looks.commands(experiment, boards, sorted({run.parent for run in runs})):
+    for line in looks.commands(experiment, boards, sorted({run.parent for run in runs}), alerts=plan.detailed):
         echo(f"  {line}")
     return problems
 

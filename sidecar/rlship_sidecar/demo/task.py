@@ -17,6 +17,7 @@ LENGTHS = (2, 3, 4)
 LONGEST = max(LENGTHS)
 WEIGHTS = LONGEST * LONGEST * SYMBOLS * SYMBOLS
 CLIP = 0.2
+RATE = 0.04  # of learning
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +94,32 @@ def advantages(scores: Sequence[float]) -> list[float]:
 
 
 def gradient(
-    weights: Sequence[float], initial: Sequence[float], rollouts: Sequence[Rollout], advantage: Sequence[float]
+    weights: Sequence[float],
+    initial: Sequence[float],
+    rollouts: Sequence[Rollout],
+    advantage: Sequence[float],
+    left_out: int = 0,
 ) -> Gradient:
     """The clipped policy gradient (PPO) of rollouts that a slightly older policy may have sampled.
 
-    `advantage` has one value per rollout; `initial` are the weights that `kl`, in nats, is measured against.
+    `advantage` has one value per rollout; `initial` are the weights that `kl`, in nats, is measured against. So many
+    first symbols of each answer are `left_out`.
     """
     total = [0.0] * len(weights)
     tokens = clipped = 0
     loss = entropy = kl = 0.0
     for rollout, gain in zip(rollouts, advantage):
         for position, (symbol, old_logp) in enumerate(zip(rollout.answer, rollout.logp)):
+            if position < left_out:
+                continue
             now = distribution(weights, rollout.prompt, position)
             then = distribution(initial, rollout.prompt, position)
-            ratio = math.exp(math.log(now[symbol]) - old_logp)
+            ratio = math.exp(log(now[symbol]) - old_logp)
             bounded = min(max(ratio, 1.0 - CLIP), 1.0 + CLIP)
             tokens += 1
             loss -= min(ratio * gain, bounded * gain)
-            entropy -= sum(p * math.log(p) for p in now)
-            kl += sum(p * math.log(p / q) for p, q in zip(now, then))
+            entropy -= sum(p * log(p) for p in now)
+            kl += sum(p * log(p / q) for p, q in zip(now, then))
             if bounded * gain < ratio * gain:
                 clipped += 1
                 continue
@@ -123,6 +131,11 @@ def gradient(
     return Gradient(total, tokens, loss / tokens, entropy / tokens, kl / tokens, clipped / tokens)
 
 
+def log(p: float) -> float:
+    """The logarithm of a probability, which may be too small for a double."""
+    return math.log(max(p, 1e-300))
+
+
 def _rows(prompt: Sequence[int], position: int) -> list[int]:
     """Where the weights of each prompt symbol begin, for one answer position."""
     last = len(prompt) - 1
@@ -132,8 +145,8 @@ def _rows(prompt: Sequence[int], position: int) -> list[int]:
 class Adam:
     """The optimiser, so that the demo learns at the same pace whatever the scale of its gradients."""
 
-    def __init__(self, size: int, rate: float = 0.04) -> None:
-        self._rate = rate
+    def __init__(self, size: int, rate: float = RATE) -> None:
+        self.rate = rate
         self._steps = 0
         self._mean = [0.0] * size
         self._square = [0.0] * size
@@ -147,5 +160,5 @@ class Adam:
         for index, (weight, value) in enumerate(zip(weights, slope)):
             mean = self._mean[index] = 0.9 * self._mean[index] + 0.1 * value
             square = self._square[index] = 0.99 * self._square[index] + 0.01 * value * value
-            moved.append(weight - self._rate * (mean / fast) / (math.sqrt(square / slow) + 1e-8))
+            moved.append(weight - self.rate * (mean / fast) / (math.sqrt(square / slow) + 1e-8))
         return moved

@@ -183,12 +183,13 @@ def _of_modes(files: ExperimentFiles, watched: bool) -> Iterator[DoctorFinding]:
             f"chmod g+ws {shlex.quote(within.path)}, and start the job with umask 0002",
             True,
         )
-    if shared and within is None and files.umask is not None and files.umask & stat.S_IWGRP:
+    if shared and within is None and files.umask is not None and _shuts_out(files.umask, above.mode):
+        command = "" if above.mode & stat.S_ISGID else f"chmod g+s {shlex.quote(above.path)}, or "
         yield DoctorFinding(
             "permissions",
             f"with umask {files.umask:04o} the first process makes a folder `rlship` that shuts out other users "
             f"{of_group}",
-            "start the job with umask 0002",
+            f"{command}start the job with umask 0002",
             True,
         )
     if files.unreadable:
@@ -206,6 +207,13 @@ def _of_modes(files: ExperimentFiles, watched: bool) -> Iterator[DoctorFinding]:
             "run the sidecar as its owner, or give it a folder of its own: --state-dir",
             True,
         )
+
+
+def _shuts_out(umask: int, mode: int) -> bool:
+    """Whether a writer makes a folder in which the group cannot write, in one of a mode that lets it. With the
+    set-group-ID bit a writer lets the group write that the umask lets read.
+    """
+    return bool(umask & (stat.S_IRGRP | stat.S_IXGRP if mode & stat.S_ISGID else stat.S_IWGRP))
 
 
 def of_status(status: Status, ended: EndedProcesses, t: float, version: str) -> Iterator[DoctorFinding]:

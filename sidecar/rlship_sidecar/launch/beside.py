@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlship_sidecar.child_process import module_command
 from rlship_sidecar.errors import OK, OWNED, REFUSED, USAGE
@@ -20,9 +21,13 @@ RESTARTS = 5
 RESTART_AFTER_S = 5.0
 LOOK_EVERY_S = 0.5  # between looks for the job's first line
 RARELY_S = 60.0  # otherwise the end of a child wakes this process
+OWNER_EVERY_S = 1.0  # between looks whether another sidecar still owns the experiment
 AGENT_ENDS_S = 3.0
 # Starting again changes nothing about these.
-_FINAL = (USAGE, REFUSED, OWNED)
+_FINAL = (USAGE, REFUSED)
+
+if TYPE_CHECKING:
+    from rlship_sidecar.ownership.lease import Owner
 
 Say = Callable[[str], None]
 
@@ -31,19 +36,25 @@ class Beside:
     """The two processes, which start once the job writes into `folder` or into that of a further run. They print to
     stderr: standard output is the job's.
 
-    They get SIGTERM if this process is killed. A sidecar that crashes is started again, up to `RESTARTS` times. `mask`
-    is the signal mask that they get, `began` the job's start in Unix seconds.
+    They get SIGTERM if this process is killed. A sidecar that crashes is started again, up to `RESTARTS` times. One
+    that finds another owner is started once that one has ended: where the job was killed and is started again at once,
+    the sidecar of the first start still delivers. `mask` is the signal mask that they get, `began` the job's start in
+    Unix seconds, `state_of(run)` an experiment's state folder.
     """
 
-    def __init__(self, folder: Path, began: float, mask: Iterable[int], say: Say) -> None:
+    def __init__(
+        self, folder: Path, began: float, mask: Iterable[int], say: Say, state_of: Callable[[Path], Path]
+    ) -> None:
         self._folder = folder
         self._began = began
+        self._state_of = state_of
         self._mask = mask
         self._say = say
         self._die_with = death_signal(signal.SIGTERM)
         self._restarts = 0
         self._restart_at: float | None = None
         self._given_up = False
+        self._waits = False
         self._is_last = False
         self._is_done: Callable[[], bool] = lambda: True
         self._sidecar: subprocess.Popen[bytes] | None = None
@@ -66,6 +77,14 @@ class Beside:
         return self._start_again(self._sidecar.returncode, now)
 
     def _start_again(self, code: int, now: float) -> float:
+        if code == OWNED:
+            if not self._waits:
+                self._say("that sidecar ships the rows of this job too; once it ends, one of this job's own starts")
+                self._waits = True
+            if not self._is_free():
+                return OWNER_EVERY_S
+            self._sidecar = self._start_sidecar()
+            return RARELY_S
         if self._restart_at is None:
             if code in _FINAL or self._restarts == RESTARTS:
                 self._given_up = True
@@ -79,6 +98,20 @@ class Beside:
         self._restart_at = None
         self._sidecar = self._start_sidecar()
         return RARELY_S
+
+    def _owners(self) -> list[Owner | None]:
+        """The sidecar that owns each of the job's experiments; None for an experiment without one."""
+        from rlship_sidecar.ownership.lease import owner  # slow to import, and seldom needed
+
+        return [owner(self._state_of(run)) for run in runs_of(self._folder, self._began)]
+
+    def _is_free(self) -> bool:
+        """True if a sidecar that is started now finds an experiment without another owner."""
+        return any(owner is None or owner.alive is False for owner in self._owners())
+
+    def _owner_ends(self) -> bool:
+        """True if the owner of an experiment is on this host and ends with a job: such as with an earlier start."""
+        return any(owner is not None and owner.alive and _is_beside(owner.pid) for owner in self._owners())
 
     def begin_end(self, deadline: float, is_done: Callable[[], bool]) -> None:
         """Ask the agent and then the sidecar to end: the agent's last lines are part of the run.
@@ -107,6 +140,8 @@ class Beside:
         code = None if self._sidecar is None else self._sidecar.returncode
         if self._is_last or code in _FINAL or (code == OK and self._is_done()):
             return True
+        if code == OWNED and not self._is_free():
+            return not self._owner_ends()
         if not runs_of(self._folder, self._began):
             return True
         self._is_last = True
@@ -144,6 +179,14 @@ class Beside:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._say(f"`rlship {shlex.join(arguments)}` did not start: {error}; the job goes on")
             return None
+
+
+def _is_beside(pid: int) -> bool:
+    """True if a process is a sidecar that `rlship run --watch` started."""
+    try:
+        return b"--beside" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _how(code: int) -> str:

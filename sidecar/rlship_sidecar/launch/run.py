@@ -50,7 +50,7 @@ def run_watched(
         starting.become(command, with_hook(environ, str(folder), actor))
     try:
         child = starting.start(command, with_hook(environ, str(folder), actor), relay.mask)
-        beside = Beside(folder, began, relay.mask, say)
+        beside = Beside(folder, began, relay.mask, say, lambda run: _settings(run)[1])
         status = _attend(child, relay, beside, say)
         _deliver(folder, began, relay, beside, say, alone=alone)
     finally:

@@ -17,10 +17,12 @@ from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
 from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pipeline.alert_book import AlertBook, Alerting
 from rlship_sidecar.pipeline.intake import Access, Intake, words
 from rlship_sidecar.pipeline.ledger_book import LedgerBook
 from rlship_sidecar.pipeline.lookback import Lookback, Short
 from rlship_sidecar.pipeline.nonfinite import keep_nonfinite
+from rlship_sidecar.pipeline.past_rows import PastRows
 from rlship_sidecar.pipeline.recall import Recall
 from rlship_sidecar.pipeline.rereading import from_floor, read_from_floor
 from rlship_sidecar.pipeline.run_book import RunBook
@@ -28,7 +30,7 @@ from rlship_sidecar.pipeline.source import Source, load_source, removed, saved_p
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_unit
-from rlship_sidecar.rows import LEDGER, STEP, Arrival, Row, Unit
+from rlship_sidecar.rows import ALERT, LEDGER, OWN_KINDS, STEP, Arrival, Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.store.logged_steps import LoggedSteps
@@ -53,6 +55,7 @@ class StepRows:
     recall: Recall
     streaming: ExperimentStreams
     rules: Rules
+    past: PastRows
     steps: Steps | None = None
     lookbacks: dict[str, Lookback] = field(default_factory=dict)
 
@@ -78,7 +81,9 @@ class StepRows:
                 if not self._wants(closing.step):
                     continue
                 row = self._reduced(Unit(name, STEP, closing.step), window, actor, short)
+                self._note_past(row, window, actor)
                 rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
+        self._mark_tables(now)
         return rows
 
     def flush(self) -> None:
@@ -90,7 +95,9 @@ class StepRows:
         """Of closings those that become rows; the others are over with this."""
         for closing in closings:
             if not self._wants(closing.step):
-                actor.close(closing.step)
+                window = actor.close(closing.step)
+                if window is not None:
+                    self.recall.pass_over(Unit(actor.name, STEP, closing.step), window)
         return [closing for closing in closings if self._wants(closing.step)]
 
     def _wants(self, step: int) -> bool:
@@ -115,11 +122,29 @@ class StepRows:
                 row = self._revision(actor, step, windows.get(step), first_no + len(rows), now)
                 if row is not None:
                     rows.append(row)
+        self._mark_tables(now)
         return rows, revised
+
+    def _mark_tables(self, now: float) -> None:
+        """Later rows become dirty where an earlier step of their stretch shows other tables."""
+        tables = self.recall.tables
+        for name, step in tables.moved:
+            actor = self.actors[name]
+            for later, partial in actor.rows.rows_between(*tables.later(step), partial=False):
+                actor.mark_dirty(later, now, partial=partial)
+        tables.moved.clear()
 
     def _reduced(self, unit: Unit, window: UnitLines, actor: Actor, short: Short) -> Row:
         streaming = self.streaming
         return reduce_unit(unit, window, actor.roster, self.rules, streaming.clocks, streaming.axis, short)
+
+    def _note_past(self, row: Row, window: UnitLines, actor: Actor) -> None:
+        """Keep what a step was in earlier lineages."""
+        streaming, rules, unit = self.streaming, self.rules, row.unit
+        self.past.note(
+            *(row, window, actor),
+            lambda lines, roster: reduce_unit(unit, lines, roster, rules, streaming.clocks, streaming.axis),
+        )
 
     def _look_back(self, actor: Actor, step: int, window: UnitLines, now: float, *, whole: bool) -> Short:
         """What a step is short of. Later rows that look back as far as this step become dirty if it has changed."""
@@ -143,6 +168,10 @@ class StepRows:
                 return False
             actor.refill(windows)
         shown = [closing for closing in closings if self._wants(closing.step)]
+        if len(shown) < len(closings):
+            for unit, window in sorted(actor.windows(closings).items(), key=lambda one: one[0]):
+                if not self._wants(unit.index):
+                    self.recall.pass_over(unit, window)
         return self.recall.show(actor.windows(shown), now=now, end=end)
 
     def _revision(self, actor: Actor, step: int, window: UnitLines | None, no: int, now: float) -> Row | None:
@@ -154,6 +183,9 @@ class StepRows:
         # A row keeps what foreign files that are gone said, so what is known of its ranks stays, too.
         short = self._look_back(actor, step, window, now, whole=not self.recall.lacking)
         row = self.recall.kept(self._reduced(unit, window, actor, short), before)
+        self.recall.tables.note(actor.name, step, frozenset(row.samples))
+        if not self.recall.lacking:
+            self._note_past(row, window, actor)
         changed = row.differing(before)
         if row == before and not changed:
             return None
@@ -205,11 +237,19 @@ class Experiment:
         self._hindered: set[str] = set()
         self._unrecovered: list[Writer] = []
         self._streams = streams or StreamConfig()
+        self.alert_book = AlertBook(store, Alerting(), self._streams.lead)
         self._sweep = Sweep(store, self.rules.signature())
-        self._news: list[str] = []
         with store.together():
             self._reported = {REPORTED + text: 0.0 for text in store.reported()}  # and when it was read last
             self._load(now)
+
+    def judge(self, alerting: Alerting, now: float) -> None:
+        """Have rules of alerts evaluated from the next look on; not where only some steps become rows, as these have no
+        history.
+        """
+        if self._streams.steps is None:
+            with self.store.together():
+                self.alert_book = self.alert_book.judging(alerting, now)
 
     def close(self) -> None:
         """Release the files; what was not committed is read again next time."""
@@ -230,6 +270,8 @@ class Experiment:
         if self.run_book.pending:
             return False
         if self.ledger_book.revisions.dirty or self.ledger_book.revisions.unsaved:
+            return False
+        if not self.alert_book.is_settled:
             return False
         if any(actor.open or actor.revisions.dirty or actor.revisions.unsaved for actor in self.actors.values()):
             return False
@@ -255,6 +297,7 @@ class Experiment:
         self._recall = Recall(self.store, intake, self.rules.samples)
         self.run_book = RunBook(self.store, self._streams.lead)
         self.ledger_book = LedgerBook(self.store, self._writer_of, self.rules.ledger_wait_s, self.patience)
+        self.alert_book = self.alert_book.anew()
         for saved in self._verified():
             source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
             intake.add(source, now)
@@ -274,10 +317,17 @@ class Experiment:
             self.store, self.actors, self._recall.files(), self._streams, self.patience, self.rules
         )
         self._step_rows = StepRows(
-            self.store, self.actors, self._recall, self.streaming, self.rules, self._streams.steps
+            self.store,
+            self.actors,
+            self._recall,
+            self.streaming,
+            self.rules,
+            self.alert_book.past,
+            self._streams.steps,
         )
-        self.streaming.load(writers, [unit for unit in dirty if unit.kind not in (STEP, LEDGER)], now)
+        self.streaming.load(writers, [unit for unit in dirty if unit.kind not in (STEP, *OWN_KINDS)], now)
         self.ledger_book.load((unit for unit in dirty if unit.kind == LEDGER), now, again=self._sweep.active)
+        self.alert_book.load((unit for unit in dirty if unit.kind == ALERT), now)
         self._unrecovered = [writer for writer in writers if writer.stream_t is not None]
         self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
         self._restore(now)
@@ -375,6 +425,7 @@ class Experiment:
         more = more or (end and intake.holding)
         swept = not more and self._sweep_on(now)
         open_before = self._open_units()
+        self.alert_book.past.begin()
         settled = self._step_rows.close(self._hindered, now, timers=timers, end=end and not more)
         first_no = self.store.row_count() + len(settled)
         revisions, self._unsaved.revised = self._step_rows.revise(now, first_no=first_no, end=end and not more)
@@ -382,6 +433,8 @@ class Experiment:
         streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
         rows += self._ledger_rows(now, self.store.row_count() + len(rows), end=end and not more)
+        rows += self.alert_book.rows(rows, now)
+        self._unsaved.revised += self.alert_book.take_done()
         writers = (source.writer for source in self.sources.values())
         # With its first row a run is made, of what was said until then.
         at_once = (end and not more) or self.store.row_count() == 0
@@ -389,6 +442,7 @@ class Experiment:
         # At most so many units of an actor are closed or revised at a time: there may be more.
         done = open_before - self._open_units() + len(self._unsaved.revised)
         more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed or swept
+        more = more or not self.alert_book.is_settled
         settle = (end and not more) or bool(intake.replaced)
         if settle:  # save as well how far rows are made, in case a file is another when it is seen again
             self._unsaved.changed |= {
@@ -402,7 +456,7 @@ class Experiment:
 
     def news(self) -> list[str]:
         """What a person should hear of this experiment: each line is worth saying once."""
-        return [*self._news, *self.intake.news()]
+        return [*self._sweep.news, *self.intake.news()]
 
     def awaited(self) -> list[Writer]:
         """The writers of the job that have not closed, without past lives of their ranks and without children."""
@@ -434,7 +488,7 @@ class Experiment:
         # A finished experiment keeps its rows and their number: a new release would otherwise rewrite every chart of
         # the past. Once it grows, its rows have to be of one function again.
         if self._sweep.pending and not self.finished():
-            self._news.append(self._sweep.begin())
+            self._sweep.begin()
             self.streaming.remake_timeline()  # an older row function kept other times; the sweep marks every row
         piece = self._sweep.next_piece(self._dirty_units())
         for unit, partial in piece:
@@ -451,10 +505,13 @@ class Experiment:
         yield from (actor.revisions for actor in self.actors.values())
         yield from (streams.revisions for streams in self.streaming.streams.values())
         yield self.ledger_book.revisions
+        yield self.alert_book.revisions
 
     def _revisions_of(self, unit: Unit) -> Revisions:
         if unit.kind == LEDGER:
             return self.ledger_book.revisions
+        if unit.kind == ALERT:
+            return self.alert_book.revisions
         return self._actor(unit.actor).revisions if unit.kind == STEP else self.streaming.of(unit.actor).revisions
 
     def _apply(self, source: Source, batch: Batch, now: float) -> None:

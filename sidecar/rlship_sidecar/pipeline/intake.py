@@ -126,6 +126,11 @@ class Intake:
         """Why other entries of the folders are not among the files, by name."""
         return {**self._odd, **self._newcomers.oddities}
 
+    @property
+    def torn(self) -> list[str]:
+        """The foreign files that are half written, and of which nothing can be read."""
+        return sorted(self._newcomers.torn)
+
     def tail(self, name: str) -> Tail:
         """A reader of the file of this name."""
         return self._opener.tail(name)
@@ -500,6 +505,8 @@ class Intake:
                 self._hold(source, now)
             elif source.tail.searching:
                 source.problem = f"a line of more than {MAX_LINE_BYTES >> 20} MiB begins at byte {source.read}"
+            elif piece.hole:
+                source.problem = f"NUL bytes from byte {source.read} on, to the end: what was written there is lacking"
             elif source.moved and not piece.more:
                 source.size = source.read  # half a line is all that is left of the file that had the name
                 self.files.forget(source.tail.path)

@@ -13,6 +13,7 @@ from rlship_sidecar.decode.lines import Batch, Dead, StreamLine
 from rlship_sidecar.pipeline.intake import Intake, words
 from rlship_sidecar.pipeline.rereading import read_again, read_barriers, read_samples, read_stream_line, read_streams
 from rlship_sidecar.pipeline.source import Source
+from rlship_sidecar.pipeline.tables_shown import TablesShown
 from rlship_sidecar.reduce.former import with_former
 from rlship_sidecar.reduce.samples import ROOM_BYTES, Chosen, SampleChoice, choose
 from rlship_sidecar.rows import STEP, Row, Sample, Unit
@@ -30,12 +31,13 @@ class Recall:
     """Fetches values from the files. Its owner empties `missed` and `dead` after use.
 
     `missed`: files that rows had to be made without, and that may come back. `dead`: the dead letters about them.
-    `lacking`: the foreign files that the last `steps` did without.
+    `lacking`: the foreign files that the last `steps` did without. `tables` are those that rows of steps show.
     """
 
     def __init__(self, store: Store, intake: Intake, choice: SampleChoice) -> None:
         self.missed: list[Source] = []
         self.lacking: list[Source] = []
+        self.tables = TablesShown(store.with_samples, choice.every)
         self.dead: list[tuple[str, Dead]] = []
         self._store = store
         self._intake = intake
@@ -94,7 +96,8 @@ class Recall:
             return {}
         return (
             windows
-            if closing or self.show({Unit(actor.name, STEP, s): w for s, w in windows.items()}, now, end=end)
+            if closing
+            or self.show({Unit(actor.name, STEP, s): w for s, w in windows.items()}, now, end=end, again=True)
             else None
         )
 
@@ -136,22 +139,46 @@ class Recall:
                 found += [(writer.segment(line.segment), line) for line in lines]
         return found
 
-    def show(self, windows: Mapping[Unit, UnitLines], now: float, *, end: bool) -> bool:
+    def show(self, windows: Mapping[Unit, UnitLines], now: float, *, end: bool, again: bool = False) -> bool:
         """Choose the samples that the rows of some units show, and read them. False where a file cannot be read just
         now. Where one is missing for long, its samples are left out; should it come back, the rows are made anew.
+        `again`: the units may have rows.
         """
-        for unit, window in windows.items():
-            if not (window.samples and self._choice.shows(unit)):
-                continue
-            window.shown, room = {}, ROOM_BYTES
-            for table, chosen in choose(window.samples, self._choice.each, unit.kind).items():
-                read = self._contents(chosen, room, now, end=end)
-                if read is None:
+        for unit in sorted(windows):
+            window = windows[unit]
+            if window.samples and self._choice.shows(unit):
+                if not self._read(unit, window, now, end=end):
                     return False
-                found, room = read
-                if found:
-                    window.shown[table] = found
+            elif not again:
+                continue
+            if unit.kind == STEP:
+                self.tables.note(unit.actor, unit.index, frozenset(window.shown))
         return True
+
+    def _read(self, unit: Unit, window: UnitLines, now: float, *, end: bool) -> bool:
+        """Read the samples that the row of a unit shows. False where a file cannot be read just now."""
+        window.shown, room = {}, ROOM_BYTES
+        lines = window.samples
+        if unit.kind == STEP:
+            tables = self._tables_of(unit, window)
+            lines = [one for one in lines if one[1].table in tables]
+        for table, chosen in choose(lines, self._choice.each, unit.kind).items():
+            read = self._contents(chosen, room, now, end=end)
+            if read is None:
+                return False
+            found, room = read
+            if found:
+                window.shown[table] = found
+        return True
+
+    def pass_over(self, unit: Unit, window: UnitLines) -> None:
+        """A step becomes no row, but others do not show again what it would."""
+        if window.samples and self._choice.shows(unit):
+            self.tables.note(unit.actor, unit.index, self._tables_of(unit, window))
+
+    def _tables_of(self, unit: Unit, window: UnitLines) -> frozenset[str]:
+        """The tables that the row of a step shows."""
+        return self.tables.choose(unit.actor, unit.index, {line.table for _, line in window.samples})
 
     def _contents(
         self, chosen: Sequence[Chosen], room: int, now: float, *, end: bool

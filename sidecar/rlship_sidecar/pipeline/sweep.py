@@ -17,7 +17,7 @@ PIECE = 64  # units that one look makes dirty at most
 
 class Sweep:
     """The sweep of one experiment. `pending`: rows were made by another row function than this sidecar's, and no sweep
-    has begun, as in a finished experiment.
+    has begun, as in a finished experiment. `news` is what a person should know, each line once.
     """
 
     def __init__(self, store: Store, settings: str) -> None:
@@ -26,13 +26,14 @@ class Sweep:
         self._made_with.adopt(settings, self._function)
         self.active = self._made_with.sweep() is not None
         self.pending = not self.active and self._made_with.row_function() != self._function
+        self.news: list[str] = []
 
-    def begin(self) -> str:
-        """Begin with the first unit. Returns what a person should know of it."""
+    def begin(self) -> None:
+        """Begin with the first unit. `news` says what a person should know of it."""
         before = self._made_with.row_function()
         self._made_with.begin_sweep(self._function)
         self.active, self.pending = True, False
-        return (
+        self.news.append(
             f"its rows were made with row function {before}, this rlship has {self._function}: those that come out "
             "otherwise are revised, behind new rows"
         )

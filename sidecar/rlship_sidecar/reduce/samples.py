@@ -18,21 +18,25 @@ from rlship_formats.reading import Sample as SampleRecord
 from rlship_sidecar.align.lineage import Segment, newest
 from rlship_sidecar.decode.lines import SampleLine
 from rlship_sidecar.reduce.per_rank import rank_name
-from rlship_sidecar.rows import CLOCK, STEP, Sample, Unit
+from rlship_sidecar.rows import ALIGNED, CLOCK, STEP, Sample, Unit
 
 TOP, BOTTOM, RANDOM, NEWEST = "top", "bottom", "random", "newest"
 
 
 @dataclass(frozen=True, slots=True)
 class SampleChoice:
-    """How many samples of each kind a row shows, and which rows show any: of steps those that `every` divides."""
+    """How many samples of each kind a row shows, and of which units.
+
+    Of steps those do that are the first with a table in a stretch of `every`, beside steps of the lead those that
+    `every` divides. Windows of time have no numbers that mean anything: each does.
+    """
 
     each: int = 4
     every: int = 10
 
     def shows(self, unit: Unit) -> bool:
-        """Whether the row of a unit shows samples. Windows of time have no numbers that mean anything: each does."""
-        return self.each > 0 and (unit.kind == CLOCK or unit.index % self.every == 0)
+        """Whether the row of a unit may show samples."""
+        return self.each > 0 and (unit.kind != ALIGNED or unit.index % self.every == 0)
 
 
 class Chosen(NamedTuple):

@@ -22,6 +22,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rlship_sidecar.report.ended import SILENT_S, EndedProcesses, FileEnds, ended_processes, patience_s
 from rlship_sidecar.report.status import (
     ActorStatus,
+    AlertStatus,
     NonFiniteStatus,
     ShortStatus,
     SinkStatus,
@@ -33,6 +34,7 @@ from rlship_sidecar.report.terminal import (
     MAX_ERROR_CHARS,
     REPORT_AFTER_S,
     RankNames,
+    alert,
     clean,
     counted,
     date,
@@ -53,6 +55,7 @@ from rlship_sidecar.report.trends import evenly
 from rlship_sidecar.rows import ALIGNED, CLOCK
 from rlship_sidecar.tally import OWN_ACTOR
 
+FIRING, CRITICAL = "firing", "critical"
 BARS = "▁▂▃▄▅▆▇█"
 LATELY_SILENT_S = 3600.0  # for so long an experiment without news has details, because it may hang or go on
 LATELY_WRONG = 100  # for so many steps a metric that a rank left out, or that was not finite, is trouble; then a note
@@ -460,7 +463,8 @@ class _View:
     def trouble_words(self) -> list[str]:
         """What is wrong, in a few words."""
         status = self._status
-        found = [
+        found = [f"{clean(one.rule, MAX_NAME)} {one.state}" for one in status.alerts if one.state == FIRING][:3]
+        found += [
             f"{clean(actor.actor, MAX_NAME)} lacks {self._ranks.words(actor.actor, actor.missing, 3)}"
             for actor in self._actors
             if actor.missing
@@ -482,7 +486,8 @@ class _View:
 
     def details(self, width: int) -> list[tuple[int, StyledLine]]:
         """The lines below the experiment's own, each with its importance: 0 is kept longest."""
-        status, found = self._status, []
+        status = self._status
+        found = [self._alert(one) for one in status.alerts]
         for nth, trend in enumerate(status.trends):
             found.append((_TREND if nth < 2 else _MORE_TRENDS, StyledLine(self._trend(trend, width))))
         for actor in self._actors:
@@ -510,6 +515,13 @@ class _View:
             (wrong if age_s < LATELY_MISUSED_S else notes).append(_misuse(status.misuse, status.misuse_t))
         found += [(_TROUBLE, StyledLine(_INDENT + line, "yellow")) for line in wrong]
         return [*found, *((_NOTES, StyledLine(_INDENT + note, "dim")) for note in notes)]
+
+    def _alert(self, one: AlertStatus) -> tuple[int, StyledLine]:
+        """An episode with what to do about it. One that is calm by now is no trouble any more."""
+        if one.state != FIRING:
+            return _NOTES, StyledLine(_INDENT + alert(one), "dim")
+        look = f"; look at {clean(one.look)}" if one.look else ""
+        return _TROUBLE, StyledLine(_INDENT + alert(one) + look, "red" if one.severity == CRITICAL else "yellow")
 
     @property
     def _misused_s(self) -> float:

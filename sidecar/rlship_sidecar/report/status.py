@@ -231,6 +231,29 @@ class NonFiniteStatus:
 
 
 @dataclass(slots=True)
+class AlertStatus:
+    """An episode of a rule that is not over.
+
+    `state` is "firing" or "clearing". `place` is the rank that stood out when it fired, as `<actor>/<replica>.<rank>`,
+    or "". `last_step` is that of the last breach. `evidence` has the values of the signals that were true when it
+    fired. `about` and `look` are the rule's texts.
+    """
+
+    id: str
+    rule: str
+    severity: str
+    state: str
+    place: str
+    first_step: int
+    fired_step: int
+    fired_t: float
+    last_step: int
+    evidence: dict[str, float] = field(default_factory=dict)
+    about: str = ""
+    look: str = ""
+
+
+@dataclass(slots=True)
 class Status:
     """The whole status at `t` (Unix seconds).
 
@@ -240,6 +263,7 @@ class Status:
     `misuse` holds what writers reported about calls of the job, with how many processes reported each. `misuse_t` is
     when this sidecar read it last, in Unix seconds of the writer; what an earlier sidecar read is not in it. `version`
     is that of the rlship whose sidecar wrote the status. `run` is what the job said of the run, None for nothing.
+    `alerts` are the episodes that go on, those that fire first; `episodes` counts all, over or not.
     """
 
     experiment: str
@@ -273,6 +297,8 @@ class Status:
     misuse_t: dict[str, float] = field(default_factory=dict)
     run: RunStatus | None = None
     nonfinite: list[NonFiniteStatus] = field(default_factory=list)
+    alerts: list[AlertStatus] = field(default_factory=list)
+    episodes: int = 0
 
 
 class _LetGoError(Exception):

@@ -11,8 +11,10 @@ import orjson
 
 from rlship._version import __version__
 from rlship_formats.reading import WRONG_USE
+from rlship_sidecar.alerts.episodes import CRITICAL, FIRING
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer, rank_names
+from rlship_sidecar.pipeline.alert_book import AlertBook
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import NOT_THERE, Source, is_document
 from rlship_sidecar.report.claims import shared_ranks
@@ -20,6 +22,7 @@ from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
 from rlship_sidecar.report.status import (
     ActorStatus,
+    AlertStatus,
     ClockStatus,
     DeadLetterStatus,
     ShortStatus,
@@ -42,6 +45,22 @@ MAX_SHORT = 20  # newest rows from which the ranks that are short of a metric ar
 # Beyond this, a status would be stale before it is written.
 MAX_WRITERS = 10_000
 MAX_ACTORS = 1000
+
+
+def _alerts(book: AlertBook) -> list[AlertStatus]:
+    """The episodes that go on: those that fire, the critical ones first, then the newest."""
+    order = sorted(book.going_on(), key=lambda one: (one.state != FIRING, one.severity != CRITICAL, -one.fired.t))
+    found = []
+    for one in order[:MAX_LISTED]:
+        rule = book.rule(one.rule)
+        found.append(
+            AlertStatus(
+                *(one.id, one.rule, one.severity, one.state, one.place),
+                *(one.first.step, one.fired.step, one.fired.t, one.last.step, dict(one.evidence)),
+                *(rule.about, rule.look),
+            )
+        )
+    return found
 
 
 def survey(
@@ -94,6 +113,7 @@ def survey(
             or dead_values
             or claims
             or WRITERS_FOLDER in experiment.intake.oddities
+            or experiment.intake.torn
             or unread_files(experiment)
         ),
         actors=actors,
@@ -126,6 +146,8 @@ def survey(
         misuse_t=experiment.reported_at,
         run=run_status(book.data, book.changes, writers, experiment.streaming.config.lead),
         nonfinite=nonfinite_statuses(store, experiment.streaming)[:MAX_LISTED],
+        alerts=_alerts(experiment.alert_book),
+        episodes=experiment.alert_book.count,
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # msgspec would slow down `rlship --help`
     from rlship_sidecar.report.status import (
         ActorStatus,
+        AlertStatus,
         ClockStatus,
         DeadLetterStatus,
         LackingStatus,
@@ -165,7 +166,8 @@ def columns(status: Status, width: int | None = None, *, whole: bool = True, val
         for line, row in zip(brief[1:], cells):
             missing = [f"  missing {row[-2]}"] if row[-2] != NOTHING else []
             table += [line, *missing, *([f"  {row[-1]}"] if row[-1] else [])]
-    return [clean(status.experiment), *table, *values, *footer(status, names, None if whole else width)]
+    alerts = [f"alert: {alert(one)}" for one in status.alerts[:MAX_LINES]]
+    return [clean(status.experiment), *alerts, *table, *values, *footer(status, names, None if whole else width)]
 
 
 def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
@@ -251,6 +253,7 @@ def lines(previous: Status | None, current: Status, *, refusals: bool = True) ->
     Without `refusals` no sink is reported that refused the rows.
     """
     found = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
+    found += _alert_changes(previous, current)
     actors = {actor.actor: actor for actor in previous.actors} if previous else {}
     streams, names = _by_actor(current), RankNames(current)
     for actor in current.actors:
@@ -273,6 +276,22 @@ def lines(previous: Status | None, current: Status, *, refusals: bool = True) ->
     if len(found) > MAX_LINES:
         found[MAX_LINES - 1 :] = [f"and {len(found) - MAX_LINES + 1} more changes: see `rlship status`"]
     return found
+
+
+def alert(one: AlertStatus) -> str:
+    """An episode in one line: `critical divergence at trainer/0.3 since step 12: kl 0.2`."""
+    place = f" at {clean(one.place, 60)}" if one.place else ""
+    values = ", ".join(f"{clean(name, 64)} {value:.4g}" for name, value in one.evidence.items())
+    calm = "" if one.state == "firing" else f", calm since step {one.last_step}"
+    return f"{one.severity} {clean(one.rule, 64)}{place} since step {one.first_step}{calm}{': ' * bool(values)}{values}"
+
+
+def _alert_changes(previous: Status | None, current: Status) -> list[str]:
+    """The episodes that began and those that are not there any more."""
+    before = {one.id: one for one in previous.alerts} if previous else {}
+    found = [f"alert: {alert(one)}" for one in current.alerts if one.id not in before]
+    now = {one.id for one in current.alerts}
+    return found + [f"over: {alert(one)}" for id, one in before.items() if id not in now]
 
 
 def _actor_changes(before: ActorStatus | None, now: ActorStatus, place: str, names: RankNames) -> list[str]:

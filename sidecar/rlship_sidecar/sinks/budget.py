@@ -91,6 +91,10 @@ class KeyBudget:
         self.note = self._left_out or self._ranks.look(row)
         return shown
 
+    def known(self, row: Row) -> dict[str, float]:
+        """Those values of single ranks whose keys were admitted before, by key."""
+        return {key: value for key, value in rank_keys(row) if key in self._known}
+
     def save(self) -> None:
         """Save the count durably, before any of the new keys is shown."""
         if len(self._known) == self._saved:

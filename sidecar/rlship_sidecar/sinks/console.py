@@ -159,7 +159,8 @@ def line(row: Row, choice: LineChoice = LOGGED, *, ranks: bool = False) -> str:
 
 def _head(row: Row) -> list[str]:
     name, value = axis(row)
-    parts = [f"{row.unit.actor} {name}={value:g}" if isinstance(value, float) else f"{row.unit.actor} {name}={value}"]
+    of = row.unit.actor or row.unit.kind
+    parts = [f"{of} {name}={value:g}" if isinstance(value, float) else f"{of} {name}={value}"]
     coverage = row.coverage
     if row.tags:
         parts.append(f"[{', '.join(row.tags)}]")

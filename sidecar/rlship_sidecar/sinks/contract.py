@@ -38,6 +38,10 @@ def _unnamed() -> tuple[str, ...]:
     return ()
 
 
+def _nothing(first: int, limit: int) -> list[Row]:
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class SinkContext:
     """The facts about the experiment that a sink needs.
@@ -47,7 +51,8 @@ class SinkContext:
     `generation` counts the sidecars that owned the experiment. `suspect` is the newest earlier one that may still be
     alive, and might write again if it wakes up; -1 if there is no such sidecar. `own_names` gives the actors whose
     metrics have the names that the job gave them at W&B. `run_data` is what the job said of the run up
-    to now. `is_replay`: the rows were made again, beside those of the sidecar that watches.
+    to now. `is_replay`: the rows were made again, beside those of the sidecar that watches. `stored` gives rows of the
+    store again, from a first one on and at most so many.
     """
 
     name: str
@@ -62,6 +67,7 @@ class SinkContext:
     own_names: Callable[[], tuple[str, ...]] = _unnamed
     run_data: RunData = field(default_factory=RunData)
     is_replay: bool = False
+    stored: Callable[[int, int], Sequence[Row]] = _nothing
 
 
 Run = SinkContext  # the name that plug-ins of earlier releases import

@@ -3,7 +3,8 @@
 The position is the sink's own answer to `open`, if it gives one. The stored cursor decides only for a sink that cannot
 be read back. There is one exception, for a sink whose `open` is expensive because it starts a client. It names its
 destination without being opened, and the store remembers how many rows that very destination confirmed. While the store
-has no other rows, the sink stays closed. As soon as there is another row it is opened, and its answer counts.
+has no other rows, the sink stays closed. As soon as there is another row it is opened, and its answer counts. From then
+on the store remembers nothing until a flush has confirmed all that the sink was given.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class DeliveryProgress:
 
     `known`: the position was found since this process owns the experiment. `ceiling`: how many rows the destination can
     hold when it is opened for the first time, if that was put off; None stands for as many as the store has then.
+    `owes`: the destination had rows when it was opened, and no flush has made sure of what belongs to them since.
     """
 
     given_below: int = 0
@@ -125,6 +127,7 @@ class DeliveryProgress:
     delivered: int = 0
     known: bool = False
     ceiling: int | None = None
+    owes: bool = False
 
     def found(self, row: int) -> None:
         """The destination has every row below `row`."""
@@ -135,6 +138,7 @@ class DeliveryProgress:
         """All rows that the sink was given are delivered."""
         self.delivered += self.given_below - self.confirmed_below
         self.confirmed_below = self.given_below
+        self.owes = False
 
 
 @dataclass(slots=True)
@@ -261,8 +265,9 @@ class Delivery:
         return not self.failing and (count == 0 or (progress.known and not self.lacks(count)))
 
     def lacks(self, count: int) -> bool:
-        """Whether the destination lacks any of the first `count` rows, or the run's data as they are beside a row."""
-        return self.progress.confirmed_below < count or (count > 0 and self._lacks_description)
+        """Whether the destination lacks any of the first `count` rows, or what belongs beside a row."""
+        progress = self.progress
+        return progress.confirmed_below < count or (count > 0 and (progress.owes or self._lacks_description))
 
     @property
     def _lacks_description(self) -> bool:
@@ -322,18 +327,26 @@ class Delivery:
         except Exception as problem:  # noqa: BLE001 - a sink may be third-party code; the other sinks must go on
             return self._failed(f"{type(problem).__name__}: {problem}")
 
-    def close(self, *, abandon: bool = False) -> None:
-        """Close the sink if it is open, or `abandon` it if that is possible. Unflushed rows count as not delivered."""
+    def close(self, *, abandon: bool = False) -> str:
+        """Close the sink if it is open, or `abandon` it if that is possible. Unflushed rows count as not delivered.
+
+        Returns what failed, or "".
+        """
         sink, self._sink = self._sink, None
         self.progress.given_below = self.progress.confirmed_below
         self._description.given = 0
         self._unflushed.times.clear()
         if sink is None:
-            return
+            return ""
         try:
             (sink.abandon if abandon else sink.close)()
+        except (SinkUnavailable, SinkRefused) as problem:
+            self.facts.error = str(problem)
         except Exception as problem:  # noqa: BLE001 - as above; it is shown in the status
-            self.facts.error = f"close: {type(problem).__name__}: {problem}"
+            self.facts.error = f"sink {self.name}: close: {type(problem).__name__}: {problem}"
+        else:
+            return ""
+        return self.facts.error
 
     def _advance(self, now: float, drain: bool) -> float | None:
         count, progress = self._source.row_count(), self.progress
@@ -373,7 +386,8 @@ class Delivery:
 
     @property
     def _has_unflushed(self) -> bool:
-        return self.progress.given_below > self.progress.confirmed_below or self._description.is_unflushed
+        progress = self.progress
+        return progress.given_below > progress.confirmed_below or progress.owes or self._description.is_unflushed
 
     def _make_sure(self) -> None:
         if not self._may_ship():
@@ -393,7 +407,8 @@ class Delivery:
     def _begin(self, count: int) -> float | None:
         """Open the sink if it may lack rows."""
         progress = self.progress
-        if count == 0 or (progress.known and progress.given_below >= count and not self._lacks_description):
+        has_all = progress.given_below >= count and not progress.owes and not self._lacks_description
+        if count == 0 or (progress.known and has_all):
             self._is_well()
             return None
         self._make_sure()
@@ -421,7 +436,10 @@ class Delivery:
         described, version = self._description, self._source.run_version()
         if described.takes and described.read != version:
             described.data, described.read = self._ask(self._source.read_run), version
-        return replace(self._run, rows=rows, run_data=described.data)
+        return replace(self._run, rows=rows, run_data=described.data, stored=self._stored)
+
+    def _stored(self, first: int, limit: int) -> list[Row]:
+        return self._ask(self._source.read_rows, first, limit)
 
     def _is_confirmed(self, sink: Sink, count: int) -> bool:
         """Whether the destination confirmed every row and shows the run's data, and never refused them."""
@@ -452,9 +470,12 @@ class Delivery:
             self._ask(self._source.save_cursor, self._keys.refused, 0)
         progress.found(answer)
         progress.ceiling = None
+        # The process before may have ended between the last rows and what belongs to them, such as the summary of the
+        # run. Until a flush has made sure of that, the next start must open the destination again.
+        progress.owes = answer > 0 and bool(sink.destination(self._context(count)))
         self._remember(sink)
-        self._unflushed.wrote_at = self._clocks.clock()
-        if answer >= count:  # the failed try had delivered every row
+        self._unflushed.wrote_at = self._unflushed.since = self._clocks.clock()
+        if answer >= count and not progress.owes:  # the failed try had delivered every row
             self._is_well()
 
     def _ask_sink(self, sink: Sink, limit: int) -> int:
@@ -540,7 +561,7 @@ class Delivery:
         if destination := sink.destination(self._context(0)):
             save, keys = self._source.save_cursor, self._keys
             with suppress(_StoreFailed):  # then the next sidecar opens the sink
-                self._ask(save, keys.confirmed(destination), self.progress.confirmed_below)
+                self._ask(save, keys.confirmed(destination), 0 if self.progress.owes else self.progress.confirmed_below)
                 if self._description.shown:
                     self._ask(save, keys.described(destination), self._description.shown)
 

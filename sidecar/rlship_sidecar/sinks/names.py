@@ -15,7 +15,7 @@ from typing import Any
 from rlship_formats.catalogue.metrics import lookup
 from rlship_formats.reading import SPAN_REDUCTIONS
 from rlship_formats.values import MOMENT_REDUCTIONS
-from rlship_sidecar.rows import ALIGNED, CLOCK, LEDGER, POINT, STEP, Row, count_ranks, count_short
+from rlship_sidecar.rows import ALIGNED, CLOCK, OWN_KINDS, POINT, STEP, Row, count_ranks, count_short
 from rlship_sidecar.sinks.options import WrongOption
 from rlship_sidecar.tally import OWN_ACTOR
 
@@ -57,7 +57,7 @@ class SinkNames:
 
     def of(self, row: Row, key: str) -> str | None:
         """The name at the sink of a key of this row; None if the sink does not show it."""
-        if row.unit.kind == LEDGER:
+        if row.unit.kind in OWN_KINDS:
             return key  # rlship's own: it begins with EXTRAS
         extra = is_extra(row, key, over_time=self.over_time)
         # In streams that have another chart, a reward is lifted only by a pattern that names the kind of row.
@@ -191,7 +191,7 @@ def about(row: Row) -> Flat:
     ("0.3 0.5-7") is there only if ranks are missing, `<actor>/tags` only with tags, and `<actor>/revision` only from
     the first revision on.
     """
-    if row.unit.kind == LEDGER:
+    if row.unit.kind in OWN_KINDS:
         return {}
     coverage = row.coverage
     prefix = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
@@ -214,8 +214,8 @@ def about(row: Row) -> Flat:
 def family(row: Row) -> str:
     """The common prefix of the keys of a row's values, which share an axis."""
     kind, actor = row.unit.kind, row.unit.actor
-    if kind == LEDGER:
-        return f"{EXTRAS}/{LEDGER}"
+    if kind in OWN_KINDS:
+        return f"{EXTRAS}/{kind}"
     if kind == CLOCK:
         return f"clock/{actor}"
     return f"point/{actor}" if kind == POINT else actor

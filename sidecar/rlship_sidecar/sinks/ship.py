@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from rlship_sidecar.sinks.pool import POOL, Pool
 from rlship_sidecar.tally import Shipping
 
 __all__ = ["Clocks", "Pace", "RowSource", "Shipper"]
+
+logger = logging.getLogger("rlship.sinks")
 
 INTERRUPT_AFTER_S = 1.0
 STUCK_S = 10.0
@@ -220,7 +223,9 @@ class Shipper:
         if self._ended:
             return
         try:
-            self._delivery.close(abandon=not self._may_ship())
+            # No later step and no status would show what failed here.
+            if problem := self._delivery.close(abandon=not self._may_ship()):
+                logger.warning("%s", problem)
         finally:
             with self._change:
                 self._ended = True

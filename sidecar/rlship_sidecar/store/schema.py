@@ -64,6 +64,26 @@ create table ledger_groups (key text primary key, step integer, tau real, placed
                             verdict blob not null) without rowid;
 create index ledger_placed on ledger_groups (step);
 create index ledger_decided on ledger_groups (placed_t, tau) where tau is not null;
+create table past_rows (actor text not null, step integer not null, submission integer not null,
+                        attempt integer not null, rollbacks integer not null, lacks integer not null,
+                        body blob not null, primary key (actor, step, submission, attempt, rollbacks)) without rowid;
+create table alert_steps (submission integer not null, attempt integer not null, rollbacks integer not null,
+                          step integer not null,
+                          primary key (submission, attempt, rollbacks, step)) without rowid;
+create table alert_states (submission integer not null, attempt integer not null, rollbacks integer not null,
+                           rule text not null, piece integer not null, state blob not null,
+                           primary key (submission, attempt, rollbacks, rule, piece)) without rowid;
+create table alert_episodes (submission integer not null, attempt integer not null, rollbacks integer not null,
+                             rule text not null, piece integer not null, episodes blob not null,
+                             primary key (submission, attempt, rollbacks, rule, piece)) without rowid;
+create table alert_dirty (submission integer not null, attempt integer not null, rollbacks integer not null,
+                          piece integer not null,
+                          primary key (submission, attempt, rollbacks, piece)) without rowid;
+create table outbox (notifier text not null, episode text not null, state text not null, number integer not null,
+                     rule text not null, made real not null, tries integer not null, sent real, body blob not null,
+                     primary key (notifier, episode, state)) without rowid;
+create index outbox_numbers on outbox (number);
+create index outbox_waiting on outbox (notifier, number) where sent is null;
 create table cursors (sink text primary key, next integer not null) without rowid;
 """
 

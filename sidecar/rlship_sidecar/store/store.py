@@ -16,7 +16,7 @@ from typing import Any
 
 from rlship_sidecar.decode.lines import REPORTED, Dead
 from rlship_sidecar.errors import RlshipError
-from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.rows import STEP, Row, Unit
 from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.shortage import is_shortage
 from rlship_sidecar.store import run_said, schema
@@ -174,6 +174,12 @@ class Store:
         """The rows of a query."""
         return self._reader().execute(sql, values).fetchall()
 
+    def at_once(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query, or a change of one row that is durable on return. Any thread but the one that commits
+        may call this.
+        """
+        return self._all(sql, values)
+
     def change(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Change a table, in the transaction that the next `commit` ends."""
         if not self._connection.in_transaction:
@@ -254,6 +260,15 @@ class Store:
         )
         body = found.fetchone()
         return None if body is None else Row.from_json(body[0])
+
+    def with_samples(self, actor: str, first: int, last: int) -> list[Row]:
+        """The newest rows of an actor's steps from `first` to `last` that have samples."""
+        found = self._all(
+            "select body from units join rows using (no) where actor = ? and kind = ? and number between ? and ? "
+            "and instr(body, ?)",
+            (actor, STEP, first, last, b'"samples":'),
+        )
+        return [Row.from_json(body) for (body,) in found]
 
     def lacking(self) -> list[tuple[str, int, int, int, str]]:
         """(actor, how many, first, last) of the units of a kind whose newest rows lack ranks, and the kind."""

@@ -5,20 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, STEP, Unit
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
+
+# A step that was done again may lack ranks in what it was before.
+_PAST_LACKS = (
+    "exists (select 1 from past_rows past where past.actor = units.actor and past.step = units.number and past.lacks)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ActorUnits:
     """The units of one actor that have rows."""
 
-    ledger: Ledger
+    ledger: StoreTables
     actor: str
 
     def lacks_ranks(self, step: int) -> bool | None:
         """None if the step has no row, else whether that row lacks ranks."""
         found = self.ledger.ask(
-            "select partial from units where actor = ? and kind = ? and number = ?", (self.actor, STEP, step)
+            f"select partial or {_PAST_LACKS} from units where actor = ? and kind = ? and number = ?",
+            (self.actor, STEP, step),
         )
         return bool(found[0][0]) if found else None
 
@@ -61,11 +67,12 @@ class ActorUnits:
         return [Unit.from_disk(self.actor, kind, index) for kind, index in found]
 
     def _between(self, kind: str, first: float, last: float, partial: bool) -> list[tuple[int, bool]]:
+        lacks = f"(partial or {_PAST_LACKS})" if kind == STEP else "partial"
         return [
-            (index, bool(lacks))
-            for index, lacks in self.ledger.ask(
-                "select number, partial from units "
-                "where actor = ? and kind = ? and number between ? and ? and partial >= ?",
+            (index, bool(lacking))
+            for index, lacking in self.ledger.ask(
+                f"select number, {lacks} from units "
+                f"where actor = ? and kind = ? and number between ? and ? and {lacks} >= ?",
                 (self.actor, kind, first, last, partial),
             )
         ]

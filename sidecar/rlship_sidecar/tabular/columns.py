@@ -65,11 +65,29 @@ COVERAGE = _columns(
 WRITER = _columns(experiment="text", file="text", actor="text", replica="text", rank="int", attempt="int")
 RECORD = (*WRITER, *_columns(step="int", t="float"))
 
+OF_ALERTS = _columns(
+    id="text",
+    rule="text",
+    severity="text",
+    state="text",
+    place="text",
+    first_step="int",
+    first_t="float",
+    fired_step="int",
+    fired_t="float",
+    last_step="int",
+    last_t="float",
+    ended_step="int",
+    ended_t="float",
+    lineage="json",
+    evidence="json",
+)
 _OF_ROWS = {
     "rows": _columns(closed="text", changed="texts", short="json", lives="int"),
     "figures": _columns(key="text", value="float", changed="bool"),
     "per_rank": _columns(key="text", replica="text", rank="int", value="float", changed="bool"),
     "hists": _columns(key="text", edges="floats", counts="ints", changed="bool"),
+    "alerts": OF_ALERTS,
 }
 _OF_RECORDS = {
     "observations": _columns(metric="text", value="float", weight="float", summary="json"),

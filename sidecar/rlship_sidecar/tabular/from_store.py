@@ -9,8 +9,10 @@ import orjson
 
 from rlship_formats.reading import RUN_TEXTS
 from rlship_formats.records import MAX_STEP
-from rlship_sidecar.rows import ALIGNED, LEDGER, STEP, Row, count_ranks
+from rlship_sidecar.alerts.verdict_rows import TABLE as EPISODES
+from rlship_sidecar.rows import ALERT, ALIGNED, OWN_KINDS, STEP, Row, count_ranks
 from rlship_sidecar.run_data.trees import leaves
+from rlship_sidecar.tabular.columns import OF_ALERTS
 from rlship_sidecar.tabular.condition import EVERYTHING, Condition, possible
 from rlship_sidecar.tabular.snapshot import Snapshot
 
@@ -28,7 +30,7 @@ def row_head(experiment: str, row: Row) -> Record:
         unit.actor,
         unit.kind_on_disk,
         unit.index,
-        unit.index if unit.kind in (STEP, ALIGNED, LEDGER) else None,
+        unit.index if unit.kind in (STEP, ALIGNED, *OWN_KINDS) else None,
         axis,
         None if x is None else float(x),
         row.t or None,  # rows of some foreign formats have no axis
@@ -88,6 +90,18 @@ def _hists(experiment: str, row: Row, wanted: HasKey) -> Iterator[Record]:
             yield (*head, key, hist.edges, hist.counts, changed(key))
 
 
+_EPISODE = tuple(column.name for column in OF_ALERTS if column.name not in ("lineage", "evidence"))
+
+
+def _alerts(experiment: str, row: Row, wanted: HasKey) -> Iterator[Record]:
+    if row.unit.kind == ALERT:
+        head = row_head(experiment, row)
+        for sample in row.samples.get(EPISODES, ()):
+            one = sample.row
+            lineage, evidence = (orjson.dumps(one.get(name)).decode() for name in ("lineage", "evidence"))
+            yield (*head, *map(one.get, _EPISODE), lineage, evidence)
+
+
 def _changed(row: Row) -> Callable[[str], bool]:
     """Whether a key is new or changed in this revision."""
     if row.arrival.revision == 0:
@@ -100,6 +114,7 @@ OF_ROWS: dict[str, Callable[[str, Row, HasKey], Iterator[Record]]] = {
     "figures": _figures,
     "per_rank": _per_rank,
     "hists": _hists,
+    "alerts": _alerts,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -102,6 +102,38 @@ class Snapshot:
                     yield self._row(no, body)
             first = found[-1][0] + 1
 
+    def rows_by_unit(self, kinds: Sequence[str]) -> Iterator[Row]:
+        """The newest rows of units of some kinds, by (actor, kind, index), a piece at a time in memory. Each is as new
+        as the moment at which its piece is read.
+        """
+        piece = (
+            "select actor, kind, number, no, body from units join rows using (no) "
+            f"where (actor, kind, number) > (?, ?, ?) and kind in ({', '.join('?' * len(kinds))}) "
+            "order by actor, kind, number limit ?"
+        )
+        last: tuple[Any, ...] = ("", "", -1)
+        while found := self._ask(piece, (*last, *kinds, PIECE_ROWS)):
+            for *unit, no, body in found:
+                row = self._row(no, body)
+                with self._failing():
+                    if tuple(unit) != _place_of(row) or not all(map(isinstance, unit, (str, str, int))):
+                        raise sqlite3.DatabaseError(f"row {no} is not that of its unit")
+                    if not last < tuple(unit):  # in a damaged index rows may never end
+                        raise sqlite3.DatabaseError(f"the unit of row {no} is out of order")
+                last = tuple(unit)
+                yield row
+
+    def past_rows(self, actor: str) -> dict[int, list[Row]] | None:
+        """What steps of an actor were before they were done again, by step. None: an earlier release made the store,
+        and the former revisions of rows say so.
+        """
+        if not self._ask("select 1 from sqlite_master where name = 'past_rows'"):
+            return None
+        found: dict[int, list[Row]] = {}
+        for step, body in self._ask("select step, body from past_rows where actor = ?", (actor,)):
+            found.setdefault(step, []).append(self._row(step, body))
+        return found
+
     def _row(self, no: int, body: bytes | str) -> Row:
         try:
             return Row.from_json(body)
@@ -144,6 +176,10 @@ class Snapshot:
         """(file, reason, whether of values, how many, first offset, its excerpt)."""
         with self._failing():
             yield from dead_letters.totals(self._connection)
+
+
+def _place_of(row: Row) -> tuple[str, str, int]:
+    return row.unit.actor, row.unit.kind_on_disk, row.unit.index
 
 
 @contextmanager

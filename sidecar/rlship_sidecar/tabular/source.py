@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.export.reading import Unreadable, files_of, identify
-from rlship_sidecar.rows import ALIGNED, LEDGER, STEP, Row
+from rlship_sidecar.rows import ALIGNED, OWN_KINDS, STEP, Row
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.tabular.columns import EVERY, TableSpec
@@ -121,7 +121,7 @@ class ExperimentTables:
         """The chosen rows, by number: their last revisions, or all; without some that cannot hold the condition."""
         for row in self._stored(lambda snapshot: snapshot.rows(every=every)):
             unit = row.unit
-            step = unit.index if unit.kind in (STEP, ALIGNED, LEDGER) else None
+            step = unit.index if unit.kind in (STEP, ALIGNED, *OWN_KINDS) else None
             known = {"actor": unit.actor, "kind": unit.kind_on_disk, "index": unit.index, "step": step}
             if choice.keeps(unit.actor, unit.kind, step) and possible(condition, known):
                 yield row

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from rlship_sidecar.rows import CLOCK, LEDGER, POINT, Row
+from rlship_sidecar.rows import ALERT, CLOCK, LEDGER, OWN_KINDS, POINT, Row
 from rlship_sidecar.tabular.columns import COVERAGE, ROW, Column
 from rlship_sidecar.tabular.from_store import Record, coverage, row_head
 
 HEAD = (*ROW, *COVERAGE)
-_SUFFIXES = {"step": "steps", POINT: "points", LEDGER: "ledger_steps"}
+_SUFFIXES = {"step": "steps", POINT: "points", LEDGER: "ledger_steps", ALERT: "alert_steps"}
 
 
 def keys_of(rows: Iterable[Row]) -> list[str]:
@@ -64,7 +64,7 @@ def table_name(actor: str, kind: str) -> str:
 
 def short(actor: str, kind: str) -> Callable[[str], str]:
     """The names of its columns: keys without their common prefix."""
-    if kind == LEDGER:
-        return lambda key: key.rpartition("ledger/")[2]
+    if kind in OWN_KINDS:
+        return lambda key: key.rpartition(f"{kind}/")[2]
     family = f"clock/{actor}/" if kind == CLOCK else f"point/{actor}/" if kind == POINT else f"{actor}/"
     return lambda key: key.removeprefix(family)

@@ -163,20 +163,21 @@ class Directory:
 
 
 def further_runs(folder: Path, since: float, known: Mapping[str, Path] = NONE_KNOWN) -> list[Path]:
-    """The experiments of a job's further runs, `<folder>-2` and so on, by their number.
+    """The experiments of a job's further runs, `<folder>-2` and so on by their number, then those of a sweep's runs,
+    `<folder>-sweep-<run id>`.
 
     Only those into which something was written after `since` (Unix seconds), and those in `known`: another job may
     have such a name.
     """
-    name = re.compile(re.escape(folder.name) + r"-([2-9]|[1-9][0-9]{1,5})")
+    name = re.compile(re.escape(folder.name) + r"-(?:([2-9]|[1-9][0-9]{1,5})|sweep-[A-Za-z0-9._-]+)")
     try:
         with os.scandir(folder.parent) as entries:
-            alike = [(one.name, one.path) for one in entries if name.fullmatch(one.name) and _is_folder(one.path)]
+            alike = [(name.fullmatch(one.name), one.path) for one in entries]
     except OSError:  # the folder itself can be used all the same
         return []
     return [
         known.get(path) or Path(path)
-        for _, path in sorted((int(alike_name.rpartition("-")[2]), path) for alike_name, path in alike)
+        for _, path in sorted((int(found[1] or 1 << 20), path) for found, path in alike if found and _is_folder(path))
         if path in known or (is_experiment(path) and newest_change(Path(path), since) >= since)
     ]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from rlship_sidecar.tail.foreign.documents import Torn
 from rlship_sidecar.tail.foreign.places import Places
 from rlship_sidecar.tail.foreign.tail import ForeignTail
 from rlship_sidecar.tail.listing import SUFFIX, Listing, is_foreign
@@ -18,7 +19,8 @@ from rlship_sidecar.tail.looks import Look, Repeated, begin
 from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import NO_ANSWER
 
-NAMED = (SUFFIX, ".json", ".parquet")  # unrecognised files with other names, such as logs for people, are not reported
+# Unrecognised files with other names, such as logs for people, are not reported.
+NAMED = (SUFFIX, ".json", ".parquet", ".zst")
 YOUNG_S = 60.0  # an unrecognised file is tried at every look for this long, then as often as folders are listed
 RETRY_S = 10.0
 MAX_NEWS = 100
@@ -43,12 +45,13 @@ class Newcomers:
     """The foreign files of an experiment. Threads of the opener's looks list the folders and read the first lines.
 
     `inodes` maps the names from the last listing to inodes. `oddities` maps each file that is left alone to the reason.
-    `formats` counts the recognised files of each reader.
+    `torn` are those of them whose data are lacking. `formats` counts the recognised files of each reader.
     """
 
     def __init__(self, opener: Opener, *, local: bool) -> None:
         self.inodes: dict[str, int] = {}
         self.oddities: dict[str, str] = {}
+        self.torn: set[str] = set()
         self.formats: Counter[str] = Counter()
         self._opener = opener
         self._places = Places(opener.directory, opener.readers, local=local)
@@ -135,6 +138,12 @@ class Newcomers:
     ) -> dict[str, ForeignTail]:
         if isinstance(look.error, FileNotFoundError):
             del self._waiting[file]
+            self._even(file)
+            return {}
+        if isinstance(look.error, Torn):
+            if force or now - waiting.since >= RETRY_S:
+                self.torn.add(file)
+                self.oddities[file] = look.error.strerror or "not read"
             return {}
         if isinstance(look.error, OSError):
             self.oddities[file] = look.error.strerror or type(look.error).__name__
@@ -143,13 +152,18 @@ class Newcomers:
             raise look.error
         assert look.result is not None
         waiting.tried, tails = look.result
-        if self.oddities.get(file) == NO_ANSWER:
-            del self.oddities[file]
+        if file in self.torn or self.oddities.get(file) == NO_ANSWER:
+            self._even(file)
         if tails:
             del self._waiting[file]
             self._names[file] = list(tails)
             self.formats.update({tail.reader for tail in tails.values()})
-            self.oddities.pop(file, None)
+            self._even(file)
         elif waiting.tried[0] and file.endswith(NAMED) and (force or now - waiting.since >= RETRY_S):
             self.oddities[file] = UNKNOWN
         return tails
+
+    def _even(self, file: str) -> None:
+        """Nothing is odd about the file any more."""
+        self.oddities.pop(file, None)
+        self.torn.discard(file)

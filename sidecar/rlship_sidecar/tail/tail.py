@@ -57,7 +57,8 @@ class Piece:
 
     `too_long` holds the offset and the beginning of each line over 1 MiB, which is skipped. `size` is the file's size
     at the time of the read, and `more` is True if bytes beyond `end` were not looked at. `held` is True if the next
-    line contains NUL bytes, as if part of it had not arrived, and the caller asked to wait.
+    line contains NUL bytes, as if part of it had not arrived, and the caller asked to wait. `hole` is True if the last
+    line has no end and contains NUL bytes, and the caller did not.
 
     Three fields are for foreign files. `begins` holds the offset of the source line of each line. `together` counts the
     lines made of the first source line. `dead` holds offset, reason and beginning of each line that the reader cannot
@@ -72,6 +73,7 @@ class Piece:
     size: int = 0
     more: bool = False
     held: bool = False
+    hole: bool = False
     data: bytes = b""
     data_at: int = 0
     dead: list[tuple[int, str, bytes]] = field(default_factory=list)
@@ -396,6 +398,8 @@ class Tail:
         if hold_nul and (nul := data.find(0, lead)) >= 0 and (nul < cut or cut < 0):
             cut = data.rfind(b"\n", lead, nul)
             piece.held = True
+        elif cut < 0:
+            piece.hole = data.find(0, lead) >= 0
         if cut < 0:
             if len(data) - lead > MAX_LINE_BYTES and not piece.held:
                 self._long, self._searched = position, position + len(data) - lead

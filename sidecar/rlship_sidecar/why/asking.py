@@ -24,7 +24,7 @@ BEGUN_WITHIN = 3  # frames before the first row that shows a restart
 NEAR = 60  # steps between episodes that are named together
 
 
-class Files(Protocol):
+class ProcessFacts(Protocol):
     """What the writers' files say of processes, which rows do not."""
 
     def hosts(self, ranks: set[str]) -> Mapping[str, str]:
@@ -86,7 +86,7 @@ def reply_to(
     lead: str,
     rules: tuple[Rule, ...],
     graph: Graph,
-    files: Files = NO_FILES,
+    files: ProcessFacts = NO_FILES,
 ) -> Reply:
     """Explanation a question about the rows that `read` gives, twice in the order of their numbers."""
     survey = Survey(lead, families_of(graph), keys=set() if question.metric else None)
@@ -121,7 +121,7 @@ def reply_to(
     return Reply("", answer, others, last, about, where)
 
 
-def _placed(one: Evidence, window: Window, graph: Graph, files: Files) -> Evidence:
+def _placed(one: Evidence, window: Window, graph: Graph, files: ProcessFacts) -> Evidence:
     """Evidence of a restart with the rank that began anew, if it was only one."""
     if graph.signs[one.sign].value != "restart" or one.onset is None or one.rank:
         return one

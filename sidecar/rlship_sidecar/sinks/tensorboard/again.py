@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.sinks.tensorboard.curves import Curves
-from rlship_sidecar.sinks.tensorboard.events import FOOTER_BYTES, HEADER_BYTES, encode
+from rlship_sidecar.sinks.tensorboard.events import FOOTER_BYTES, HEADER_BYTES, encode, whole_header
 from rlship_sidecar.sinks.tensorboard.held import release
 from rlship_sidecar.sinks.tensorboard.parts import PartFile, find_again, find_parts
 
@@ -37,6 +37,19 @@ MAX_TIMES = 4  # as many bytes as the rows have
 _BEYOND = 1 << 62
 _MAX_FILES = 8
 _WALL_TIME, _STEP = b"\x09", b"\x10"
+_AFTER_STEP = (b"", b"\x2a", b"\x32")  # nothing, a summary, a `log_message`
+
+
+class Damaged(Exception):
+    """A part does not hold what it held. `whole_to`: what follows this byte has to go; None: the part shows it itself.
+
+    The rows from there on have to be written again from the store.
+    """
+
+    def __init__(self, path: Path, problem: str, whole_to: int | None = None) -> None:
+        super().__init__(f"{path} {problem}")
+        self.path = path
+        self.whole_to = whole_to
 
 
 class _Part:
@@ -44,21 +57,28 @@ class _Part:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._forget()
+
+    def _forget(self) -> None:
         self.steps = array("q")
         self._starts = array("q")
         self._sizes = array("l")
-        self._end = 0
+        self._end = self._inode = 0
 
     def read_on(self) -> None:
-        """Take in what was appended."""
+        """Take in what was appended; everything if the file is another one or became shorter."""
         with open(self.path, "rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_ino != self._inode or found.st_size < self._end:
+                self._forget()
+                self._inode = found.st_ino
             file.seek(self._end)
             data = file.read()
         base, at = self._end, 0
         while at + HEADER_BYTES <= len(data):
             (size,) = struct.unpack_from("<Q", data, at)
             start = at + HEADER_BYTES
-            if start + size + FOOTER_BYTES > len(data):
+            if start + size + FOOTER_BYTES > len(data) or not whole_header(data[at:start]):
                 return
             if base + at:  # the first event of a file is its version
                 self.steps.append(_step(data[start : start + 24]))
@@ -69,9 +89,17 @@ class _Part:
 
     def read(self, fd: int, number: int) -> Event:
         """The event of the part's row `number`, counted from 0, as it was before it was held back."""
-        from tensorboardX.proto.event_pb2 import Event
-
-        return release(Event.FromString(os.pread(fd, self._sizes[number], self._starts[number])))
+        start, size = self._starts[number], self._sizes[number]
+        data = os.pread(fd, size, start)
+        if len(data) < size:
+            raise Damaged(self.path, f"became shorter than {start + size} bytes")
+        try:
+            found = event_of(data)
+            if found.step != self.steps[number]:
+                raise ValueError("no event can be read there")
+            return found
+        except ValueError as error:
+            raise Damaged(self.path, f"is damaged at byte {start}: {error}", start - HEADER_BYTES) from error
 
 
 class _Place(NamedTuple):
@@ -89,13 +117,20 @@ class Rows:
     def __init__(self) -> None:
         self._parts: dict[Path, _Part] = {}
 
-    def read_on(self, parts: list[PartFile]) -> None:
-        """Take in what is new. `parts`: all of them, in order."""
+    def read_on(self, parts: list[PartFile], rows: int) -> None:
+        """Take in what is new. `parts`: all of them, in order; raises Damaged unless they hold rows 0 to `rows` - 1."""
         known = self._parts
         self._parts = {part.path: known.get(part.path) or _Part(part.path) for part in parts}
         for one in self._parts.values():
             one.read_on()
         self._firsts = [part.first for part in parts]
+        held = 0
+        for part in parts:
+            if part.first > held:
+                break
+            held = max(held, part.first + len(self._parts[part.path].steps))
+        if held < rows:
+            raise Damaged(parts[0].path.parent if parts else Path(), f"lacks row {held}")
 
     def from_step(self, step: int) -> Iterator[Event]:
         """The events of this step and all later ones, in the order of steps, those of a step in that of rows."""
@@ -145,10 +180,10 @@ class Again:
         rows = sum(part.path.stat().st_size for part in self._parts())
         return 0.0 if written <= FREE_BYTES + MAX_TIMES * rows else None
 
-    def write(self, scratch: Path) -> None:
-        """Write and sync the file at `scratch`. All rows have to be in the parts."""
+    def write(self, scratch: Path, rows: int) -> None:
+        """Write and sync the file at `scratch`. Raises Damaged unless the parts hold rows 0 to `rows` - 1."""
         began = time.monotonic()
-        self._rows.read_on(self._parts())
+        self._rows.read_on(self._parts(), rows)
         with open(make_plain(scratch), "wb") as file:
             write_again(file, self._rows, self.curves)
             file.flush()
@@ -223,15 +258,29 @@ def _joined(points: list[tuple[int, float, Summary.Value]]) -> Iterator[tuple[in
         yield step, wall_time, [value for _, _, value in found]
 
 
+def event_of(data: bytes) -> Event:
+    """The event of a row from its data, as it was before it was held back. Raises ValueError for damage."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
+    from tensorboardX.proto.event_pb2 import Event
+
+    try:
+        return release(Event.FromString(data))
+    except DecodeError as error:
+        raise ValueError("no event can be read there") from error
+
+
 def _step(head: bytes) -> int:
-    """The step of an event, from the first bytes of its data: a double and a varint, each left out if it is 0."""
+    """The step of an event, from the first bytes of its data: a double and a varint, each left out if it is 0.
+
+    Of what cannot be an event it is beyond all steps, so that the event is read, and the damage is found.
+    """
     at = 9 if head[:1] == _WALL_TIME else 0
     if head[at : at + 1] != _STEP:
-        return 0
+        return 0 if head[at : at + 1] in _AFTER_STEP else _BEYOND
     step = shift = 0
     for byte in head[at + 1 :]:
         step |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
-    return step
+    return min(step, _BEYOND)

@@ -41,7 +41,7 @@ def frames(path: Path, *, checked_tail: int = CHECKED_TAIL_BYTES) -> Iterator[Fr
         while start + HEADER_BYTES <= size:
             file.seek(start)
             header = file.read(HEADER_BYTES)
-            if len(header) < HEADER_BYTES or header[8:] != _checksum(header[:8]):
+            if not whole_header(header):
                 return
             (length,) = struct.unpack("<Q", header[:8])
             end = start + HEADER_BYTES + length + FOOTER_BYTES
@@ -53,6 +53,19 @@ def frames(path: Path, *, checked_tail: int = CHECKED_TAIL_BYTES) -> Iterator[Fr
                     return
             yield Frame(start + HEADER_BYTES, length, end)
             start = end
+
+
+def whole_header(header: bytes) -> bool:
+    """Whether these are a length and its checksum."""
+    return len(header) == HEADER_BYTES and header[8:] == _checksum(header[:8])
+
+
+def is_whole(path: Path, frame: Frame) -> bool:
+    """Whether the data of a record has its checksum."""
+    with open(path, "rb") as file:
+        file.seek(frame.start)
+        data = file.read(frame.size)
+        return file.read(FOOTER_BYTES) == _checksum(data)
 
 
 def read(path: Path, frame: Frame) -> bytes:

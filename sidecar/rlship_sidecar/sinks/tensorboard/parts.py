@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rlship_sidecar.sinks.tensorboard.events import CHECKED_TAIL_BYTES, Frame, frames
+from rlship_sidecar.sinks.tensorboard.events import CHECKED_TAIL_BYTES, Frame, frames, is_whole
 
 NAME = re.compile(r"events\.out\.tfevents\.(?P<first>\d{8,})\.rlship\.(?P<store>[^.]+)\.(?P<generation>\d{1,9})")
 AGAIN = re.compile(
@@ -80,7 +80,8 @@ def chain(found: list[PartFile]) -> Chain:
     problem = ""
     for part, following in zip(found, [*found[1:], None]):
         if problem or part.first != rows:
-            problem = problem or f"{part.path} begins with row {part.first}, but the parts before it hold {rows}"
+            before = f"the parts before it, up to {kept[-1].path}, hold {rows}" if kept else "no part is before it"
+            problem = problem or f"{part.path} begins with row {part.first}, but {before}"
             continue
         max_rows = None if following is None or following.first <= rows else following.first - rows
         held, frame, length = _measure(part.path, max_rows)
@@ -90,6 +91,15 @@ def chain(found: list[PartFile]) -> Chain:
             kept.append(part)
         if whole_to < length and following is not None:
             problem = f"{part.path} is damaged at byte {whole_to}, though later parts follow it"
+    while problem and last is not None and not is_whole(kept[-1].path, last):
+        # Where a part breaks off, or is damaged, the event before that may be damaged too.
+        rows -= 1
+        if rows == kept[-1].first:
+            kept.pop()
+        last = None
+        if kept:
+            _, last, size = _measure(kept[-1].path, rows - kept[-1].first)
+            end = last.end if last is not None else 0
     return Chain(rows, kept, [part for part in found if part not in kept], last, end, size, problem)
 
 

@@ -35,11 +35,11 @@ from rlship_sidecar.sinks.names import (
 )
 from rlship_sidecar.sinks.options import check_names, check_text
 from rlship_sidecar.sinks.tables import markdown, tables
-from rlship_sidecar.sinks.tensorboard.again import Again
+from rlship_sidecar.sinks.tensorboard.again import Again, Damaged, event_of
 from rlship_sidecar.sinks.tensorboard.config import RunTexts, is_run_data, text_value
 from rlship_sidecar.sinks.tensorboard.curves import Curves
-from rlship_sidecar.sinks.tensorboard.events import encode, frames, read
-from rlship_sidecar.sinks.tensorboard.held import hold, is_held, release
+from rlship_sidecar.sinks.tensorboard.events import HEADER_BYTES, encode, frames, read
+from rlship_sidecar.sinks.tensorboard.held import hold, is_held
 from rlship_sidecar.sinks.tensorboard.parts import Chain, aside_name, chain, find_again, find_parts, part_name
 
 if TYPE_CHECKING:
@@ -60,10 +60,11 @@ class TensorBoardSink(Sink):
     --logdir`.
 
     Options `first` and `extras`: see `names`; `ranks` and `max_keys`: see `budget`. Every `open` begins a new part, and
-    so does every 16 MiB. Parts that do not fit together are written again from where they go wrong. The sink leaves
-    files of other writers in the folder alone; parts of another store make it refuse. What the job said of the run
-    comes with the next row, or in a file without rows if no row follows. Points that lie before others of their tag
-    come with the next `flush` at which it is time to write these again, at the latest when the sink closes.
+    so does every 16 MiB. Parts that do not fit together, or that cannot be read, are written again from where they go
+    wrong. The sink leaves files of other writers in the folder alone; parts of another store make it refuse. What the
+    job said of the run comes with the next row, or in a file without rows if no row follows. Points that lie before
+    others of their tag come with the next `flush` at which it is time to write these again, at the latest when the sink
+    closes.
     """
 
     def __init__(self) -> None:
@@ -117,7 +118,8 @@ class TensorBoardSink(Sink):
                 claim.copy(found.kept[-1].path, found.end)
             if fence:
                 claim.fenced()
-            self._again = Again(folder, run.store_id, _curves(folder, run, found))
+            with self._cutting_damage():
+                self._again = Again(folder, run.store_id, _curves(folder, run, found))
             self._texts = RunTexts(run.state_dir, found.rows)
             self._rows = found.rows
             self._last_event = b"" if found.last is None else read(found.kept[-1].path, found.last)
@@ -130,12 +132,9 @@ class TensorBoardSink(Sink):
         The names of keys and the choice of what is shown may have changed since, and an earlier rlship wrote the axes
         too. So whatever the event holds has to be the row's, but the row may have more.
         """
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
-        from tensorboardX.proto.event_pb2 import Event
-
         try:
-            held = release(Event.FromString(self._last_event))
-        except (DecodeError, ValueError):
+            held = event_of(self._last_event)
+        except ValueError:
             return False
         self._step = held.step
         made = event(row, everything=True)
@@ -270,9 +269,25 @@ class TensorBoardSink(Sink):
         self._sync()
         self._close_part()
         scratch = self._claim.scratch("again")
-        self._again.write(scratch)
+        with self._cutting_damage():
+            self._again.write(scratch, self._rows)
         self._publish_aside(scratch, again=True)
         self._again.curves.lacking.clear()
+
+    @contextmanager
+    def _cutting_damage(self) -> Iterator[None]:
+        """Cut a part where it is damaged: after the next `open` the rows from there on come again from the store."""
+        assert self._claim is not None
+        try:
+            yield
+        except Damaged as damage:
+            if damage.whole_to is not None:
+                self._claim.copy(damage.path, damage.whole_to)
+                logger.warning("sink tensorboard: %s: cut there", damage)
+            raise SinkUnavailable(
+                f"sink tensorboard: {damage}: once the sink is open again, at the latest with the next `rlship watch`, "
+                "the rows from there on are written again from the store"
+            ) from damage
 
     def _publish_aside(self, scratch: Path, *, again: bool = False) -> None:
         assert self._run is not None and self._claim is not None
@@ -375,7 +390,10 @@ def _histogram(hist: Histogram) -> HistogramProto:
 
 
 def _curves(folder: Path, run: SinkContext, found: Chain) -> Curves:
-    """How far the rows in the parts have come. Removes what wrote points of rows again that are to be written anew."""
+    """How far the rows in the parts have come. Removes what wrote points of rows again that are to be written anew.
+    Raises Damaged for an event that cannot be read.
+    """
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
     from tensorboardX.proto.event_pb2 import Event
 
     shown_below = 0
@@ -392,8 +410,12 @@ def _curves(folder: Path, run: SinkContext, found: Chain) -> Curves:
         with open(part.path, "rb") as file:
             for number, frame in zip(range(part.first - 1, following), frames(part.path, checked_tail=0)):
                 if number >= max(part.first, first):
-                    held = Event.FromString(os.pread(file.fileno(), frame.size, frame.start))
-                    curves.read(held, shown=number < shown_below)
+                    try:
+                        held = Event.FromString(os.pread(file.fileno(), frame.size, frame.start))
+                        curves.read(held, shown=number < shown_below)
+                    except (DecodeError, ValueError) as error:
+                        problem = f"is damaged at byte {frame.start}: no event can be read there"
+                        raise Damaged(part.path, problem, frame.start - HEADER_BYTES) from error
     return curves
 
 

@@ -15,16 +15,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, health, offline, online
 from rlship_sidecar.sinks.wandb.file import HeldRows
 from rlship_sidecar.sinks.wandb.protocol import OpenRequest, ParentPipe, ToChild, last_word
+from rlship_sidecar.sinks.wandb.told import Proof, ToldSummary
 
 PARENT_POLL_S = 0.5
 ALIVE_EVERY_S = 5.0
@@ -121,8 +122,10 @@ def _serve(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> None:
         [health.core_death(core), health.fatal_in(Path(run.settings.log_internal))],
         health.grown(Path(run.settings.sync_file), request["max_file_bytes"], lambda: TABLE_COPIES * tables.bytes),
     )
-    position = online.position_of(request, execute, run)
-    _take_rows(request, run, inbox, parent, Acknowledgements(parent, position, next_row, request["stall_s"]), tables)
+    told = client.told_summary(run)
+    server = Destination(online.position_of(request, execute, run), online.summary_of(execute, run), told.proof)
+    acknowledgements = Acknowledgements(parent, server, next_row, request["stall_s"])
+    _take_rows(request, run, inbox, told, acknowledgements, tables)
 
 
 def _keep_in(scratch: str) -> None:
@@ -158,15 +161,17 @@ def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> No
     core = health.core_pid()
     parent.send({"opened": 0, "mode": "offline", "where": str(folder), "core": core, "notes": []})
     health.watch(parent, [health.core_death(core)], lambda: "")
-    tables = Tables(beside=(folder, file.parent))
-    _take_rows(request, run, inbox, parent, Acknowledgements(parent, position, 0, request["stall_s"]), tables)
+    told = client.told_summary(run)
+    written = Destination(position, lambda: held.summary, told.proof)
+    acknowledgements = Acknowledgements(parent, written, 0, request["stall_s"])
+    _take_rows(request, run, inbox, told, acknowledgements, Tables(beside=(folder, file.parent)))
 
 
 def _take_rows(
     request: OpenRequest,
     run: Any,
     inbox: Inbox,
-    parent: ParentPipe,
+    told: ToldSummary,
     acknowledgements: Acknowledgements,
     tables: Tables,
 ) -> NoReturn:
@@ -175,7 +180,6 @@ def _take_rows(
         client.define(run, actor, axis)
     for name, axis in request["names"]:
         client.define_name(run, name, axis)
-    furthest, own = client.Furthest(run), client.OwnSummary(run)
     while True:
         message = inbox.get()
         if "row_number" in message:
@@ -192,21 +196,23 @@ def _take_rows(
                 values[key] = client.histogram(values[key])
             tables.bytes += message["tables_bytes"]
             client.log(run, values, message["tables"], message["row_number"])
-            if axis in values:
-                furthest.logged(axis, values[axis])
-            own.logged((*values, *message["tables"]))
+            for alert in message["alerts"]:
+                client.alert(run, alert)
+            told.logged((*values, *message["tables"]), message["summary"])
             acknowledgements.logged(message["row_number"] + 1)
         elif "describe" in message:
             client.describe(run, message["describe"])
-            own.described(message["describe"]["summary"])
+            told.described(message["describe"]["summary"])
             acknowledgements.described(message["describe"]["digest"])
+        elif "summary" in message:
+            told.repair(message["summary"])
         elif "flush" in message:
-            own.settle()
-            acknowledgements.hurry()
+            told.settle()
+            acknowledgements.hurry(message["flush"])
         else:
-            own.settle()
+            told.settle()
             run.finish()
-            parent.end({"closed": True})
+            acknowledgements.close()
 
 
 def _follow_whole(inbox: Inbox, parent: ParentPipe, digest: str) -> NoReturn:
@@ -219,19 +225,28 @@ def _follow_whole(inbox: Inbox, parent: ParentPipe, digest: str) -> NoReturn:
         if "describe" in message and message["describe"]["digest"] != digest:
             raise SinkReopen("other data of the run came for a closed offline run: it is written again from row 0")
         if "flush" in message:
-            parent.send({"acked": None, "described": digest})
+            parent.send({"acked": None, "described": digest, "settled": message["flush"]})
     parent.end({"closed": True})
+
+
+class Destination(NamedTuple):
+    """Where rows go: what it holds, its summary, and what that has to show."""
+
+    position: Callable[[], online.Held]
+    summary: Callable[[], Mapping[str, Any]]
+    proof: Proof
 
 
 class Acknowledgements:
     """A thread that asks the server what it holds, and reports it; often only while a flush waits."""
 
-    def __init__(self, parent: ParentPipe, position: Callable[[], online.Held], next_row: int, stall_s: float):
+    def __init__(self, parent: ParentPipe, server: Destination, next_row: int, stall_s: float):
         self._parent = parent
-        self._position = position
+        self._server = server
         self._stall_s = stall_s
         self._acked = self._logged = next_row
         self._shown = self._told = ""  # digests of the run's data
+        self._settled = self._flush = 0  # numbers of flushes
         self._hurried = False
         self._change = threading.Condition()
         threading.Thread(target=self._run, name="acknowledgements", daemon=True).start()
@@ -249,11 +264,16 @@ class Acknowledgements:
             self._told = digest
             self._change.notify_all()
 
-    def hurry(self) -> None:
-        """Ask often: a flush waits."""
+    def hurry(self, flush: int) -> None:
+        """Ask often: the flush of this number waits."""
         with self._change:
             self._hurried = True
+            self._flush = flush
             self._change.notify_all()
+
+    def close(self) -> NoReturn:
+        """The run is finished: say so and leave."""
+        self._parent.end({"closed": True})
 
     def _run(self) -> None:
         try:
@@ -261,25 +281,40 @@ class Acknowledgements:
         except BaseException as problem:  # noqa: BLE001 - without this thread a delivery would never be reported
             self._parent.end(last_word(problem))
 
+    def _rest(self) -> bool:
+        """Wait until something is to be asked, if nothing is; answers a flush then. Returns whether it rested."""
+        with self._change:
+            arrived = self._logged == self._acked and self._told == self._shown
+            if not arrived or (self._hurried and not self._server.proof.is_complete):
+                if not self._hurried:
+                    self._change.wait(ACK_SLOW_S)
+                return False
+            if self._hurried:
+                self._hurried = False
+                self._settled = self._flush
+                self._report()
+            self._change.wait()
+            return True
+
+    def _report(self) -> None:
+        self._parent.send({"acked": self._acked, "described": self._shown, "settled": self._settled})
+
     def _watch(self) -> None:
         moved = answered = time.monotonic()
         quick = ACK_FAST_S
         while True:
+            if self._rest():
+                moved = answered = time.monotonic()
+                quick = ACK_FAST_S
+                continue
             with self._change:
-                if self._logged == self._acked and self._told == self._shown:
-                    if self._hurried:
-                        self._hurried = False
-                        self._parent.send({"acked": self._acked, "described": self._shown})
-                    self._change.wait()
-                    moved = answered = time.monotonic()
-                    quick = ACK_FAST_S
-                    continue
-                if not self._hurried:
-                    self._change.wait(ACK_SLOW_S)
                 hurried, logged, told = self._hurried, self._logged, self._told
             try:
-                held = self._position()
+                held = self._server.position()
                 position, shown = min(held.rows, logged), held.digest == told
+                arrived = position >= logged and shown
+                if arrived and not self._server.proof.is_complete:
+                    self._server.proof.look(self._server.summary())
             except SinkReopen:
                 raise
             except SinkUnavailable as outage:
@@ -296,15 +331,15 @@ class Acknowledgements:
                 with self._change:
                     self._acked = max(position, self._acked)
                     self._shown = told if shown else self._shown
-                self._parent.send({"acked": self._acked, "described": self._shown})
+                self._report()
                 moved, quick = answered, ACK_FAST_S
-            else:
+            elif not arrived:
                 self._parent.send({"trouble": ""})
                 if answered - moved > self._stall_s:
                     self._parent.end(
                         {"unavailable": f"sink wandb: the server answers, but took nothing for {self._stall_s:g} s"}
                     )
-            if hurried and (position < logged or not shown):
+            if hurried and not (arrived and self._server.proof.is_complete):
                 time.sleep(quick)
                 quick = min(quick * 1.5, ACK_FAST_MAX_S)
 

@@ -9,15 +9,17 @@ import re
 import socket
 import sys
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import EXTRAS, FIRST
+from rlship_sidecar.sinks.wandb.alerts import AlertWords
 from rlship_sidecar.sinks.wandb.described import STORE_ID, Described, RunWords
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
+from rlship_sidecar.sinks.wandb.told import ToldSummary
 
 QUERY_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 3.0
@@ -197,50 +199,9 @@ def _failed_init(text: str) -> Exception:
     return SinkUnavailable(f"sink wandb: {text}")
 
 
-class Furthest:
-    """Keeps the run's summary at the highest position of each axis. W&B puts the last line's there, which may be one of
-    an earlier step.
-    """
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-        # A run that is written on has the positions of an earlier process; an earlier rlship's are {"max": 6}.
-        known = run.summary._as_dict() if run.resumed else {}
-        found = {key: value.get("max") if isinstance(value, dict) else value for key, value in known.items()}
-        self._positions = {key: value for key, value in found.items() if isinstance(value, (int, float))}
-
-    def logged(self, axis: str, position: float) -> None:
-        """A line at this position was logged."""
-        furthest = self._positions.get(axis, position)
-        self._positions[axis] = max(furthest, position)
-        if position < furthest:
-            self._run.summary.update({axis: furthest})
-
-
-class OwnSummary:
-    """Says the job's own summary again after rows that have a key of it: W&B shows each line's values there."""
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-        self._own: dict[str, Any] = {}
-        self._covered: set[str] = set()
-
-    def described(self, summary: dict[str, Any]) -> None:
-        """The run shows this summary now."""
-        self._own = summary
-        self._covered.clear()
-
-    def logged(self, names: Iterable[str]) -> None:
-        """A line with these names was logged."""
-        if self._own:
-            self._covered.update(name for name in names if name in self._own)
-
-    def settle(self) -> None:
-        """Say again what lines covered."""
-        if self._covered:
-            covered = {name: self._own[name] for name in self._covered}
-            self._covered.clear()
-            _say(_update_all, self._run, covered)
+def told_summary(run: Any) -> ToldSummary:
+    """The summary of a run, to be told."""
+    return ToldSummary(run.summary.update, run.summary._as_dict)
 
 
 def histogram(value: Mapping[str, Any]) -> Any:
@@ -248,6 +209,14 @@ def histogram(value: Mapping[str, Any]) -> Any:
     import wandb
 
     return wandb.Histogram(np_histogram=(value["values"], value["bins"]))
+
+
+def alert(run: Any, words: AlertWords) -> None:
+    """Have W&B tell the people who follow the run. A failure is no reason to lose rows."""
+    try:
+        run.alert(title=words["title"], text=words["text"], level=words["level"], wait_duration=0)
+    except (ValueError, TypeError) as problem:
+        sys.stderr.write(f"an alert is left out: {type(problem).__name__}: {problem}\n")
 
 
 def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number: int) -> None:
@@ -271,7 +240,8 @@ def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number:
 
 
 def describe(run: Any, found: Described) -> None:
-    """Show what the job said of the run, as far as the run shows something else. After a resume it has the server's.
+    """Show what the job said of the run but its summary, as far as the run shows something else. After a resume it has
+    the server's.
 
     What the client rejects is left out, because rows must go on.
     """
@@ -280,30 +250,11 @@ def describe(run: Any, found: Described) -> None:
     beside = tuple(f"{actor}/" for actor in found["actors"])
     # The client can set a value, and cannot remove one.
     over = {name: None for name in known if name.startswith(beside) and name not in config and known[name] is not None}
-    _say(_update_config, run, {**_news(config, known), **over})
-    _say(_update_summary, run, found["summary"])
-
-
-def _say(update: Callable[[Any, dict[str, Any]], None], run: Any, new: dict[str, Any]) -> None:
-    try:
-        update(run, new)
-    except (ValueError, TypeError) as problem:
-        sys.stderr.write(f"what the job said of the run is left out: {type(problem).__name__}: {problem}\n")
-
-
-def _update_config(run: Any, new: dict[str, Any]) -> None:
-    if new:
-        run.config.update(new, allow_val_change=True)
-
-
-def _update_summary(run: Any, summary: dict[str, Any]) -> None:
-    # Each look at a single value would be a question to wandb-core.
-    if summary and (new := _news(summary, run.summary._as_dict())):
-        _update_all(run, new)
-
-
-def _update_all(run: Any, new: dict[str, Any]) -> None:
-    run.summary.update(new)
+    if new := {**_news(config, known), **over}:
+        try:
+            run.config.update(new, allow_val_change=True)
+        except (ValueError, TypeError) as problem:
+            sys.stderr.write(f"what the job said of the run is left out: {type(problem).__name__}: {problem}\n")
 
 
 def _news(wanted: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class HeldRows:
 
     `rows`: how many history rows there are with `_step` 0, 1, 2, …; `whole`: there is no other row. `store_id`: the
     store in the run's config, or None. `digest` is that of what the config shows of the run's data. `finished`: the run
-    was finished properly.
+    was finished properly. `summary`: the summary's values that were said beside rows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,6 +79,7 @@ class HeldRows:
         self.finished = False
         self.store_id: str | None = None
         self.digest = ""
+        self.summary: dict[str, Any] = {}
         self._reader = RecordReader(path)
 
     def update(self) -> HeldRows:
@@ -95,6 +96,8 @@ class HeldRows:
                 self._take(values(record.run.config.update))
             elif kind == "config":
                 self._take(values(record.config.update))
+            elif kind == "summary":
+                self.summary.update(values(record.summary.update))
             elif kind == "exit":
                 self.finished = True
         return self

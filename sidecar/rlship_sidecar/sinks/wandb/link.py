@@ -56,7 +56,7 @@ _MAX_KEY_CHARACTERS = 4096
 
 class ChildLink:
     """A running child. `opened` is its answer, `acked` the first row that the destination lacks, `described` the digest
-    of what that shows of the run's data.
+    of what that shows of the run's data, `settled` the last flush after which it shows the summary that it should.
     """
 
     def __init__(
@@ -70,8 +70,10 @@ class ChildLink:
         self.opened: Opened | None = None
         self.acked = -1
         self.described = ""
+        self.settled = 0
         self.trouble = ""
         self._failure: Exception | None = None
+        self._flushes = 0
         self._closed = False
         self._silent_s = silent_s
         self._change = threading.Condition()
@@ -113,6 +115,12 @@ class ChildLink:
     def send(self, message: ToChild) -> None:
         """Send one message as JSON."""
         self.send_line(json.dumps(message).encode())
+
+    def begin_flush(self) -> int:
+        """Ask the child to report soon; returns the number that `settled` reaches once the summary is right."""
+        self._flushes += 1
+        self.send({"flush": self._flushes})
+        return self._flushes
 
     def send_line(self, line: bytes) -> None:
         """Send a message that is JSON already. If the child is gone, raises the error of its last word."""
@@ -235,7 +243,7 @@ class ChildLink:
             if "opened" in message:
                 self.opened, self.acked = message, message["opened"]
             elif "acked" in message:
-                self.trouble, self.described = "", message["described"]
+                self.trouble, self.described, self.settled = "", message["described"], message["settled"]
                 if message["acked"] is not None:
                     self.acked = max(self.acked, message["acked"])
             elif "trouble" in message:

@@ -70,7 +70,9 @@ def prepare(
                 f"sink wandb: {folder} holds {held.rows} rows, but the store has only {rows}: move the folder away"
             )
     free = [one for one in found if one.synced or one.run_id not in online]
-    whole = [one for one in free if one.held.whole and one.held.rows == rows > 0 and one.held.digest == digest]
+    # A folder that was not finished may lack the last values of the summary: nothing in it shows which ones.
+    done = [one for one in free if one.held.whole and one.held.finished]
+    whole = [one for one in done if one.held.rows == rows > 0 and one.held.digest == digest]
     keep = whole[-1] if whole else None
     for one in found:
         if one is not keep and not one.synced:

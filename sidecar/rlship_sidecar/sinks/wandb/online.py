@@ -30,6 +30,14 @@ query RlshipRun($project: String!, $entity: String!, $name: String!) {
 }
 """
 
+SUMMARY_QUERY = """
+query RlshipSummary($project: String!, $entity: String!, $name: String!) {
+  project(name: $project, entityName: $entity) {
+    run(name: $name) { name summaryMetrics }
+  }
+}
+"""
+
 
 def runs_of(request: OpenRequest) -> Runs:
     """The runs that the store has made on the server of this request."""
@@ -135,6 +143,16 @@ def position_of(
     return position
 
 
+def summary_of(execute: Execute, run: Any) -> Callable[[], dict[str, Any]]:
+    """A function that asks the server for the run's summary; it is empty without a run."""
+
+    def summary() -> dict[str, Any]:
+        found = _ask(execute, SUMMARY_QUERY, run.entity, run.project, run.id)
+        return _decoded((found or {}).get("summaryMetrics"))
+
+    return summary
+
+
 class Held(NamedTuple):
     """What a destination holds: the first row that it lacks, and the digest of what it shows of the run's data."""
 
@@ -163,16 +181,10 @@ def read_run(
     execute: Callable[[str, Mapping[str, Any]], Any], entity: str, project: str, run_id: str
 ) -> RemoteRun | None:
     """Ask the server by `execute(query, variables) -> data`; None if it has no such run."""
-    data = execute(QUERY, {"project": project, "entity": entity, "name": run_id})
-    run = ((data or {}).get("project") or {}).get("run")
+    run = _ask(execute, QUERY, entity, project, run_id)
     if run is None:
         return None
-    config = run.get("config") or {}
-    if isinstance(config, str):
-        config = json.loads(config)
-    keys = run.get("historyKeys") or {}
-    if isinstance(keys, str):
-        keys = json.loads(keys)
+    config, keys = _decoded(run.get("config")), _decoded(run.get("historyKeys"))
     values = {name: entry["value"] for name, entry in config.items() if isinstance(entry, dict) and "value" in entry}
     store_id = values.get(STORE_ID)
     last = keys.get("lastStep")
@@ -182,6 +194,18 @@ def read_run(
         store_id=None if store_id is None else str(store_id),
         digest=digest_in(values),
     )
+
+
+def _ask(execute: Execute, query: str, entity: str, project: str, run_id: str) -> dict[str, Any] | None:
+    data = execute(query, {"project": project, "entity": entity, "name": run_id})
+    run: dict[str, Any] | None = ((data or {}).get("project") or {}).get("run")
+    return run
+
+
+def _decoded(found: Any) -> dict[str, Any]:
+    """An object of an answer, which may be JSON in a text, or null."""
+    decoded = json.loads(found) if isinstance(found, str) else found
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def ownership_error(remote: RemoteRun | None, store_id: str, rows: int, path: str) -> str | None:

@@ -12,6 +12,7 @@ import threading
 from typing import Any, Literal, NoReturn, TypedDict, final
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.wandb.alerts import AlertWords
 from rlship_sidecar.sinks.wandb.described import Described, RunWords
 
 # What a person can do while the server cannot be reached.
@@ -56,7 +57,8 @@ class OpenMessage(TypedDict):
 @final
 class RowMessage(TypedDict):
     """A future history line; see `sink.Point`. The values of `hists` have counts (`values`) and edges (`bins`). `names`
-    are those without an actor that no line had before.
+    are those without an actor that no line had before. `summary` are numbers of the run's summary that the line
+    displaces there.
     """
 
     row_number: int
@@ -65,6 +67,8 @@ class RowMessage(TypedDict):
     names: list[str]
     hists: list[str]
     tables_bytes: int
+    summary: dict[str, float]
+    alerts: list[AlertWords]
     tables: dict[str, dict[str, Any]]
     values: dict[str, Any]
 
@@ -77,10 +81,17 @@ class DescribeMessage(TypedDict):
 
 
 @final
-class FlushMessage(TypedDict):
-    """A flush waits: report soon how far the rows have come."""
+class SummaryMessage(TypedDict):
+    """The numbers that the run's summary should have of the rows that were there when the run was opened."""
 
-    flush: Literal[True]
+    summary: dict[str, float]
+
+
+@final
+class FlushMessage(TypedDict):
+    """A flush of this number waits: settle the summary, and report soon how far the rows have come."""
+
+    flush: int
 
 
 @final
@@ -90,7 +101,7 @@ class CloseMessage(TypedDict):
     close: Literal[True]
 
 
-ToChild = OpenMessage | RowMessage | DescribeMessage | FlushMessage | CloseMessage
+ToChild = OpenMessage | RowMessage | DescribeMessage | SummaryMessage | FlushMessage | CloseMessage
 
 
 @final
@@ -107,11 +118,12 @@ class Opened(TypedDict):
 @final
 class Acked(TypedDict):
     """The first row that the destination lacks now; None answers a flush of a run that takes no rows. `described` is
-    the digest of what it shows of the run.
+    the digest of what it shows of the run. `settled` is the last flush after which its summary is as it should be.
     """
 
     acked: int | None
     described: str
+    settled: int
 
 
 @final

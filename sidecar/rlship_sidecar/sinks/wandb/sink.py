@@ -12,39 +12,34 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from rlship_sidecar import state_file
 from rlship_sidecar.plainfiles import make_folder
-from rlship_sidecar.rows import Row, axis
+from rlship_sidecar.rows import Row
 from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.scratch import own, remove_left_behind
 from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import (
-    DEFAULT_NAMES,
-    EXTRAS,
     SinkNames,
-    about,
     check_names_options,
-    family,
-    flatten,
-    named,
     names_of,
-    own_name,
 )
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
-from rlship_sidecar.sinks.tables import safe_name, table, tables
 from rlship_sidecar.sinks.wandb.access import asked_mode, expected_mode, server_of
+from rlship_sidecar.sinks.wandb.alerts import SEVERITIES, AlertWords, NewEpisodes
 from rlship_sidecar.sinks.wandb.described import described
+from rlship_sidecar.sinks.wandb.keeping import SummaryKeeper
 from rlship_sidecar.sinks.wandb.link import ChildLink, environment
 from rlship_sidecar.sinks.wandb.offline import sync_command
 from rlship_sidecar.sinks.wandb.place import AXES_FILE, place_of, remember
+from rlship_sidecar.sinks.wandb.point import Point, point
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 logger = logging.getLogger("rlship.sinks.wandb")
@@ -70,6 +65,7 @@ OPTIONS = (
     "base_url",
     "tags",
     "transmit_interval",
+    "alerts_from",
     *names.OPTIONS,
     *budget.OPTIONS,
 )
@@ -80,75 +76,6 @@ NO_KEY = (
     "no W&B API key: runs are written offline. To send them, run `wandb login` or set WANDB_API_KEY and start again; "
     'to keep them offline, set mode = "offline" in [sink.wandb]. `rlship status` shows the command that uploads them'
 )
-MAX_POINT_BYTES = 1_000_000
-DROPPED_KEYS = f"{EXTRAS}/dropped_keys"
-_NO_RANKS: Mapping[str, float] = {}
-RESERVED = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
-
-
-class Point(NamedTuple):
-    """One history line to be. `row_number` is its `_step`. Keys that begin with `actor` are charted over `axis`.
-
-    `data` are the values in JSON. `hists` are the keys of those that are histograms, with `values` (counts) and `bins`
-    (edges). `tables` are tables of samples by key, in JSON, with `columns` and `data`. They are files of their own and
-    do not fill the line. `names` are the names of metrics without an actor.
-    """
-
-    row_number: int
-    actor: str
-    axis: str
-    data: bytes
-    hists: tuple[str, ...] = ()
-    tables: bytes = b"{}"
-    names: tuple[str, ...] = ()
-
-
-def point(row: Row, shown: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float] = _NO_RANKS) -> Point:
-    """The row's point, with the values of single ranks in `ranks`. A name that W&B reserves is written as
-    `zz_rlship/<name>`.
-
-    A larger point would vanish without an error, and with it the rule that line number and row number are the same. So
-    keys are dropped: extras first, then those with the longest names (of equal length the last by name).
-    `zz_rlship/dropped_keys` counts them. The x keys and those about the row's ranks stay.
-    """
-    x = {_allowed(key): value for key, value in row.x.items()}
-    values: dict[str, Any] = {_allowed(name): value for name, value in flatten(row, shown, ranks).items()}
-    hists = {_allowed(name): hist for name, hist in named(row, row.shipped_hists, shown).items()}
-    values.update((name, {"values": hist.counts, "bins": hist.edges}) for name, hist in hists.items())
-    values.update(x)  # an x key wins over all others, because without it the point would be in the wrong place
-    if row.t:  # otherwise no record has a time, and W&B uses that of the arrival
-        values["_timestamp"] = row.t
-    data = orjson.dumps(values)
-    if len(data) > MAX_POINT_BYTES:
-        data = _fit(values, values.keys() - x.keys() - {"_timestamp", *(f"{EXTRAS}/{key}" for key in about(row))})
-    left = tuple(name for name in hists if name not in x and name in values)
-    made = {safe_name(name): table(samples)._asdict() for name, samples in named(row, tables(row), shown).items()}
-    bare = _bare(row, shown) & values.keys() - x.keys() if shown.own else ()
-    return Point(
-        row.row_number, family(row), _allowed(axis(row)[0]), data, left, orjson.dumps(made), tuple(sorted(bare))
-    )
-
-
-def _bare(row: Row, shown: SinkNames) -> set[str]:
-    """The names in the row's point that begin with no actor."""
-    found = ((own_name(row, key, shown.own), shown.of(row, key)) for key in (*row.shipped, *row.shipped_hists))
-    return {name for name, at_sink in found if name == at_sink} - RESERVED
-
-
-def _fit(values: dict[str, Any], names: Iterable[str]) -> bytes:
-    droppable = sorted(names, key=lambda name: (name.startswith(f"{EXTRAS}/"), len(name), name))
-    size = len(orjson.dumps(values)) + len(DROPPED_KEYS) + 16
-    dropped = 0
-    while size > MAX_POINT_BYTES and droppable:
-        name = droppable.pop()
-        size -= len(orjson.dumps({name: values.pop(name)})) - 1
-        dropped += 1
-    values[DROPPED_KEYS] = dropped
-    return orjson.dumps(values)
-
-
-def _allowed(key: str) -> str:
-    return f"{EXTRAS}/{key}" if key in RESERVED else key
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +121,41 @@ class Axes:
         return new
 
 
+class SendWindow:
+    """The rows on their way, `pending` with their numbers and sizes, `bytes` in all, and how many may be."""
+
+    def __init__(self) -> None:
+        self.pending: deque[tuple[int, int]] = deque()
+        self.bytes = 0
+        self._most = FIRST_WINDOW_BYTES
+
+    def sent(self, row_number: int, size: int) -> None:
+        """A row was sent."""
+        self.pending.append((row_number, size))
+        self.bytes += size
+
+    def await_room(self, link: ChildLink, size: int) -> None:
+        """Wait until a row of this size may be sent."""
+
+        def room() -> bool:
+            while self.pending and self.pending[0][0] < link.acked:
+                self.bytes -= self.pending.popleft()[1]
+            return not self.pending or (len(self.pending) < WINDOW_ROWS and self.bytes + size <= self._most)
+
+        if not room():
+            link.begin_flush()
+            link.wait(room)
+            self._most = min(2 * self._most, WINDOW_BYTES)
+
+
+@dataclass(slots=True)
+class _BesideRows:
+    """What the run shows beside rows: what the job said of it, by its digest, and alerts about `episodes`."""
+
+    digest: str = ""
+    episodes: NewEpisodes | None = None
+
+
 class WandbSink(Sink):
     """Ships rows to W&B through a child process.
 
@@ -205,6 +167,7 @@ class WandbSink(Sink):
     - `dir`: where an offline run is written (default: the state directory). An online run keeps its files there while
       it is open (default: the temporary folder).
     - `base_url`, `transmit_interval` (seconds, at least 1).
+    - `alerts_from`: "warning" or "critical" to have W&B tell people of episodes of rules that are so grave.
     - `first` and `extras`: see `names`.
     - `ranks` ("global_reduce", or "per_rank_reduce" to add values of single ranks) and `max_keys` (default 2000; see
       `budget`).
@@ -223,10 +186,9 @@ class WandbSink(Sink):
         self._axes: tuple[Axes, Axes] | None = None  # of actors, and of names without an actor
         self._budget: budget.KeyBudget | None = None
         self._next = 0
-        self._digest = ""
-        self._pending: deque[tuple[int, int]] = deque()
-        self._pending_bytes = 0
-        self._window = FIRST_WINDOW_BYTES
+        self._beside = _BesideRows()
+        self._window = SendWindow()
+        self._keeper: SummaryKeeper | None = None
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
@@ -298,6 +260,8 @@ class WandbSink(Sink):
         self._scratch = scratch, _ = _scratch(run.state_dir, folder)
         axes, bare = self._axes = Axes(run.state_dir), Axes(run.state_dir, NAMES_FILE)
         self._budget = budget.budget("wandb", state_dir, options)
+        if options.get("alerts_from") and self._beside.episodes is None and not run.is_replay:
+            self._beside.episodes = NewEpisodes(options["alerts_from"])
         self.note = self.advice = ""
         remember(run)
         request = _open_request(run, options, env, self._limits, scratch, folder, axes=(axes.pairs, bare.pairs))
@@ -319,10 +283,9 @@ class WandbSink(Sink):
             logger.warning("%s", note)
         self._next = int(opened["opened"])
         renamed.tell_once("wandb", state_dir, self._next, names_of(options))
-        self._digest = ""
-        self._pending.clear()
-        self._pending_bytes = 0
-        self._window = FIRST_WINDOW_BYTES
+        self._beside.digest = ""
+        self._window = SendWindow()
+        self._keeper = SummaryKeeper(run, self._budget, self._next)
         self.where = str(opened["where"])
         self._opened_mode = str(opened["mode"])
         if opened["mode"] == "online":
@@ -339,32 +302,44 @@ class WandbSink(Sink):
         assert self._link is not None and self._run is not None
         env = os.environ if self._env is None else self._env
         found = described(replace(self._run, run_data=run), _options(self._run.options), env)
-        self._digest = found["digest"]
+        self._beside.digest = found["digest"]
         self._link.send({"describe": found})
 
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
-        assert self._link is not None and self._axes is not None and self._run is not None
-        shown = names_of(self._run.options, over_time=self._run.over_time(), own=self._run.own_names())
+        assert self._link is not None and self._axes is not None and self._keeper is not None
+        shown = self._catch_up(self._link, self._keeper)
         for row in rows:
             if row.row_number != self._next:
                 raise ValueError(f"sink wandb: row {row.row_number} does not follow on row {self._next - 1}")
             new = point(row, shown, self._admitted(row))
             axes, bare = self._axes
             axes.add(new.axis, new.actor)
-            self._send(self._link, new, bare.add(new.axis, *new.names))
+            episodes = self._beside.episodes
+            alerts = [] if episodes is None else episodes.of(row, time.time())
+            self._send(self._link, new, bare.add(new.axis, *new.names), self._keeper.add(shown, row, new), alerts)
         self._link.check()
 
     def flush(self) -> None:
-        """Return once the server confirms the rows and the run's data; offline, once they are in the file and synced to
-        the disk.
+        """Return once the server confirms the rows, the run's data and its summary; offline, once they are in the file
+        and synced to the disk.
         """
-        link, last, digest = self._link, self._next, self._digest
-        assert link is not None
+        link, keeper, last, digest = self._link, self._keeper, self._next, self._beside.digest
+        assert link is not None and keeper is not None
+        self._catch_up(link, keeper)
         # Sent for confirmed rows, too: only a flush makes the client say the job's own summary again after rows.
-        link.send({"flush": True})
-        link.wait(lambda: link.acked >= last and link.described == digest)
+        flush = link.begin_flush()
+        link.wait(lambda: link.acked >= last and link.described == digest and link.settled >= flush)
         link.check()
+        keeper.confirmed()
+
+    def _catch_up(self, link: ChildLink, keeper: SummaryKeeper) -> SinkNames:
+        """Repair the run's summary once after each `open`; returns the names that the run shows."""
+        assert self._run is not None
+        shown = names_of(self._run.options, over_time=self._run.over_time(), own=self._run.own_names())
+        if found := keeper.catch_up(shown, link.check):
+            link.send({"summary": dict(found)})
+        return shown
 
     def interrupt(self) -> None:
         """From any thread: end a call that waits for the server now, with SinkUnavailable."""
@@ -404,9 +379,16 @@ class WandbSink(Sink):
         self.note = self._budget.note
         return shown
 
-    def _send(self, link: ChildLink, point: Point, names: Sequence[str]) -> None:
+    def _send(
+        self,
+        link: ChildLink,
+        point: Point,
+        names: Sequence[str],
+        summary: Mapping[str, float],
+        alerts: Sequence[AlertWords],
+    ) -> None:
         size = len(point.data) + len(point.tables)
-        self._await_room(link, size)
+        self._window.await_room(link, size)
         head = orjson.dumps(
             {
                 "row_number": point.row_number,
@@ -414,26 +396,14 @@ class WandbSink(Sink):
                 "axis": point.axis,
                 "names": names,
                 "hists": point.hists,
+                "summary": summary,
                 "tables_bytes": len(point.tables),
+                "alerts": alerts,
             }
         )
         link.send_line(b'%b,"tables":%b,"values":%b}' % (head[:-1], point.tables, point.data))
-        self._pending.append((point.row_number, size))
-        self._pending_bytes += size
+        self._window.sent(point.row_number, size)
         self._next = point.row_number + 1
-
-    def _await_room(self, link: ChildLink, size: int) -> None:
-        def room() -> bool:
-            while self._pending and self._pending[0][0] < link.acked:
-                self._pending_bytes -= self._pending.popleft()[1]
-            return not self._pending or (
-                len(self._pending) < WINDOW_ROWS and self._pending_bytes + size <= self._window
-            )
-
-        if not room():
-            link.send({"flush": True})
-            link.wait(room)
-            self._window = min(2 * self._window, WINDOW_BYTES)
 
 
 def _open_request(
@@ -507,6 +477,9 @@ def _check_option(name: str, value: Any) -> None:
     elif name == "mode":
         if value not in MODES:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
+    elif name == "alerts_from":
+        if value not in SEVERITIES:
+            raise WrongOption("wandb", name, f"is {value!r}", ", ".join(SEVERITIES), str(value), SEVERITIES)
     elif name not in (*budget.OPTIONS, *names.OPTIONS):
         check_text("wandb", name, value)
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from rlship_formats.foreign.contract import BadRecord, Reader
+from rlship_formats.foreign.contract import BadRecord, Reader, Unreadable
 from rlship_formats.foreign.native import ReaderFailed, document
 from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.tail.looks import Looks
@@ -25,7 +25,11 @@ HELD_BYTES = 256 << 20
 
 
 class NotWhole(OSError):
-    """A document that its reader cannot turn into lines: it is half written, or of another format."""
+    """A document that its reader cannot turn into lines: it is of another format, or `Torn`."""
+
+
+class Torn(NotWhole):
+    """A document that is half written, damaged or too large. Data are lacking while it stays so."""
 
 
 class _Seen(NamedTuple):
@@ -69,7 +73,7 @@ class Documents(Descriptors):
     def look(self, path: str, look: Callable[[int, int | None], T], *, known: bool = False) -> T:
         """Call `look` with a descriptor of the lines and their size. Any thread may do so.
 
-        Raises OSError, NotAFile, NotWhole, ReaderFailed.
+        Raises OSError, NotAFile, NotWhole, Torn, ReaderFailed.
         """
         lines, size = self._lines(path)
         try:
@@ -125,14 +129,16 @@ class Documents(Descriptors):
     def _read(self, path: str, fd: int, stamp: tuple[int, int, int]) -> bytes:
         reader = self._readers[path]
         if stamp[2] > MAX_BYTES:
-            problem: OSError = NotWhole(0, f"not read: it is larger than {MAX_BYTES >> 20} MiB", path)
+            problem: OSError = Torn(0, f"not read: it is larger than {MAX_BYTES >> 20} MiB", path)
         else:
             with open(fd, "rb", closefd=False) as file:
                 text = file.read(MAX_BYTES + 1)
             try:
                 return document(reader, text)
+            except Unreadable as bad:
+                problem = Torn(0, f"not read, as it is being written or was left half written: {bad}", path)
             except BadRecord as bad:
-                problem = NotWhole(0, f"not read, as it is being written or no such document: {bad}", path)
+                problem = NotWhole(0, f"not read, as it is no such document: {bad}", path)
             except ReaderFailed:
                 self._seen.pop(path, None)
                 raise

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase, translate
 
-from rlship_sidecar.tail.foreign.documents import Documents
+from rlship_sidecar.tail.foreign.documents import Documents, Torn
 from rlship_sidecar.tail.foreign.readers import Readers
 from rlship_sidecar.tail.foreign.tail import recognise, relative_of
 from rlship_sidecar.tail.listing import SUFFIX, WRITERS_FOLDER, Folder, Listing, is_aside, is_utf8, split_part
@@ -124,5 +124,7 @@ def holds_foreign(directory: str, readers: Readers) -> bool:
 def _recognised(directory: str, path: str, readers: Readers, documents: Documents) -> bool:
     try:
         return recognise(os.path.join(directory, path), relative_of(path), readers, documents) is not None
+    except Torn:
+        return True
     except OSError:
         return False

@@ -11,7 +11,7 @@ from rlship_formats.foreign.contract import HEAD_BYTES, RESTART_BYTES, BadRecord
 from rlship_formats.foreign.native import Bound, Native, ReaderFailed, bind
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.plainfiles import open_plain
-from rlship_sidecar.tail.foreign.documents import Documents, NotWhole
+from rlship_sidecar.tail.foreign.documents import Documents, NotWhole, Torn
 from rlship_sidecar.tail.foreign.readers import Readers
 from rlship_sidecar.tail.tail import EXCERPT_BYTES, LINE_BYTES, Descriptors, Glance, Piece, Position, Tail
 
@@ -30,8 +30,9 @@ def relative_of(name: str) -> str:
 def recognise(path: str, relative: str, readers: Readers, documents: Documents) -> Bound | None:
     """Find the reader that recognises a file by its head; None if no reader does so far.
 
-    Excludes readers that fail. Raises OSError.
+    Excludes readers that fail. Raises OSError, and Torn for a document that may be its reader's once it is whole.
     """
+    torn: Torn | None = None
     head: bytes | None = None
     for reader in readers.of(relative):
         if reader.lines is None and head is None:
@@ -51,6 +52,9 @@ def recognise(path: str, relative: str, readers: Readers, documents: Documents) 
         documents.use(path, reader)
         try:
             found = bind([reader], relative, documents.look(path, lambda fd, size: os.pread(fd, HEAD_BYTES, 0)))
+        except Torn as error:
+            torn = error
+            continue
         except NotWhole:
             continue
         except ReaderFailed as error:
@@ -58,6 +62,8 @@ def recognise(path: str, relative: str, readers: Readers, documents: Documents) 
             continue
         if found is not None:
             return found
+    if torn is not None:
+        raise torn
     return None
 
 

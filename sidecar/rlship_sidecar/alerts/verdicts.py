@@ -1,0 +1,372 @@
+"""The verdicts of rules on one experiment, evaluated piece by piece as its frames change, over a memory that lasts.
+
+`Evaluation` says the same over frames in memory. Here a lineage has pieces from the one in which it begins; what is
+before that it has from the lineage before it. Only the pieces that are looked at are in memory. The state after the
+last piece of the newest lineage is not kept: it is found again from the piece before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol
+
+from rlship_sidecar.alerts.episodes import SUPERSEDED, Episode, Moment, RuleState, episode_of, start, step
+from rlship_sidecar.alerts.frames import Lineages, Part, StepFrame, StepParts
+from rlship_sidecar.alerts.kept import pack_episodes, pack_state, unpack_episodes, unpack_state
+from rlship_sidecar.alerts.rules import Rule
+from rlship_sidecar.rows import Lineage
+from rlship_sidecar.store.alerts import RulePiece as Key
+
+PIECE = 16  # steps between kept states
+GOING_ON = -1  # in place of a piece: the episode that a rule is in at the end of a lineage
+_AT_ONCE = -1  # in place of a step: the whole piece
+
+
+Piece = tuple[Lineage, int]
+
+
+class Memory(Protocol):
+    """Where states and episodes are kept."""
+
+    def state(self, key: Key) -> bytes | None:
+        """The state after a piece; None if it is not kept."""
+
+    def keep_state(self, key: Key, state: bytes | None) -> None:
+        """Keep it, or forget it."""
+
+    def keep_episodes(self, key: Key, episodes: bytes | None) -> None:
+        """Keep the episodes that end in a piece, or forget them."""
+
+
+class _Trail(NamedTuple):
+    """The newest evaluation of a rule in a lineage: frame by frame in one piece."""
+
+    piece: int
+    before: RuleState
+    steps: list[tuple[int, RuleState, Episode | None]]
+
+    @property
+    def after(self) -> RuleState:
+        return self.steps[-1][1] if self.steps else self.before
+
+
+class Verdicts:
+    """The episodes of rules over the steps that `parts_of` gives, a piece at a time.
+
+    `touched` are the ids of episodes that may be others than before.
+    """
+
+    def __init__(self, rules: tuple[Rule, ...], memory: Memory, parts_of: Callable[[int], Mapping[int, StepParts]]):
+        self.rules = {rule.name: rule for rule in rules}
+        self.lineages = Lineages()
+        self.touched: set[str] = set()
+        self.evaluated = 0  # frames, each as often as there were rules that had to look at it
+        self._memory = memory
+        self._parts_of = parts_of
+        self._wanted = {rule.name: frozenset(rule.wanted()) for rule in rules}
+        self._dirty: dict[Piece, dict[str, int]] = {}  # by rule, the lowest step
+        self._next: list[Piece] = []  # a heap of all that is dirty, and of some that is not any more
+        self._trails: dict[tuple[Lineage, str], _Trail] = {}
+        self._found: dict[Key, tuple[Episode, ...]] = {}
+        self._keys: dict[str, set[Key]] = {}  # by id of an episode
+        self._frames: dict[Piece, dict[int, StepFrame]] = {}
+
+    def load(
+        self, steps: Iterable[tuple[Lineage, int]], episodes: Iterable[tuple[Key, bytes]], dirty: Iterable[Piece]
+    ) -> None:
+        """Go on where a memory left off."""
+        for lineage, at in steps:
+            self.lineages.add(lineage, at)
+        for key, data in episodes:
+            self._hold(key, unpack_episodes(data))
+        for lineage, piece in dirty:
+            self._mark_all(lineage, piece)
+        if self.lineages.keys:
+            newest = self.lineages.keys[-1]
+            self._mark_all(newest, self.lineages.last(newest) // PIECE)
+        self.touched.clear()
+
+    # What changes --------------------------------------------------------------------------------------------------
+
+    def lead_changed(self, at: int, before: Mapping[Lineage, Part | None], after: Mapping[Lineage, Part]) -> None:
+        """The lead's rows of a step are others than before. None stands for what is not known of before."""
+        firsts = self.lineages.firsts()
+        for key in after.keys() - before.keys():
+            self.lineages.add(key, at)
+        for key in before.keys() - after.keys():
+            self.lineages.remove(key, at)
+        changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        if not changed:
+            return
+        self._forget_frames(at // PIECE)
+        rules = self._concerned([(before.get(key), after.get(key)) for key in changed], lead=True)
+        self._mark_step(at, min(changed), rules)
+        for key in before.keys() - after.keys():  # what a lineage ends with may be another piece now
+            if own := self.lineages.own(key):
+                self._mark_all(key, own[-1] // PIECE)
+            self._mark_all(key, at // PIECE)
+        if self.lineages.keys and min(changed) < self.lineages.keys[-1]:
+            self._touch_superseded()
+        if self.lineages.firsts() != firsts:
+            self._begin_elsewhere(firsts, self.lineages.firsts())
+
+    def other_changed(self, at: int, before: Part | None, after: Part) -> None:
+        """A row of another actor than the lead is another than before."""
+        newest = self.lineages.newest_at(at)
+        if before == after or newest is None:
+            return
+        self._forget_frames(at // PIECE)
+        self._mark_step(at, newest, self._concerned([(before, after)], lead=False))
+
+    def _concerned(self, pairs: Iterable[tuple[Part | None, Part | None]], *, lead: bool) -> list[str]:
+        """The rules that look at what differs."""
+        names: set[str] = set()
+        for before, after in pairs:
+            if lead and (before is None or after is None or (before.t, before.lineage) != (after.t, after.lineage)):
+                return list(self.rules)
+            for one, other in _both(before, after):
+                names.update(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+        return [rule for rule, wanted in self._wanted.items() if not wanted.isdisjoint(names)]
+
+    def _begin_elsewhere(self, before: Mapping[Lineage, int], after: Mapping[Lineage, int]) -> None:
+        """Lineages begin at other steps than they did: frames from there on may be others in all of them."""
+        moved = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        least = min(step for key in moved for step in (before.get(key), after.get(key)) if step is not None)
+        self._frames.clear()
+        for key in self.lineages.keys:
+            own = self.lineages.own(key)
+            first = bisect_left(own, least // PIECE * PIECE)
+            for piece in dict.fromkeys(one // PIECE for one in own[first:]):
+                self._mark_all(key, piece)
+        self._touch_superseded()
+
+    def _mark_step(self, at: int, least: Lineage, rules: Iterable[str]) -> None:
+        """A step is another in lineages from `least` on."""
+        piece = at // PIECE
+        for key in self.lineages.keys[bisect_left(self.lineages.keys, least) :]:
+            if self._has(key, piece):
+                for rule in rules:
+                    self._mark(Key(key, rule, piece), at)
+
+    def _mark_all(self, lineage: Lineage, piece: int) -> None:
+        for rule in self.rules:
+            self._mark(Key(lineage, rule, piece), _AT_ONCE)
+
+    def _mark(self, key: Key, at: int) -> None:
+        piece = key.lineage, key.piece
+        rules = self._dirty.get(piece)
+        if rules is None:
+            rules = self._dirty[piece] = {}
+            heappush(self._next, piece)
+        rules[key.rule] = min(at, rules.get(key.rule, at))
+
+    def _has(self, lineage: Lineage, piece: int) -> bool:
+        """Whether a lineage has steps of its own in a piece."""
+        own = self.lineages.own(lineage)
+        at = bisect_left(own, piece * PIECE)
+        return at < len(own) and own[at] < (piece + 1) * PIECE
+
+    def _touch_superseded(self) -> None:
+        for key, episodes in self._found.items():
+            if key.piece == GOING_ON:
+                self.touched.update(one.id for one in episodes)
+                self._memory.keep_episodes(key, pack_episodes(episodes))
+
+    def _forget_frames(self, piece: int) -> None:
+        for key in [key for key in self._frames if key[1] == piece]:
+            del self._frames[key]
+
+    # Evaluation ----------------------------------------------------------------------------------------------------
+
+    @property
+    def settled(self) -> bool:
+        """Whether all frames are evaluated."""
+        return not self._dirty
+
+    def left(self) -> set[Piece]:
+        """The pieces that are left to evaluate."""
+        return set(self._dirty)
+
+    def settle(self, most: int) -> None:
+        """Evaluate what changed, until about `most` frames are evaluated."""
+        enough = self.evaluated + most
+        while self._dirty and self.evaluated < enough:
+            piece = heappop(self._next)  # the earliest lineage first: later ones go on from it
+            for rule in list(self._dirty.get(piece, ())):
+                self._evaluate(Key(piece[0], rule, piece[1]))
+            if piece in self._dirty:
+                heappush(self._next, piece)
+            self._frames.clear()
+
+    def _evaluate(self, key: Key) -> None:
+        of = key.lineage, key.rule
+        dirty = self._dirty.get((key.lineage, key.piece), {})
+        lowest = dirty.pop(key.rule, _AT_ONCE)
+        if not dirty:
+            self._dirty.pop((key.lineage, key.piece), None)
+        if not self._has(key.lineage, key.piece):
+            self._leave(key)
+            return
+        rule = self.rules[key.rule]
+        trail = self._trails.get(of)
+        if trail is not None and trail.piece == key.piece and lowest != _AT_ONCE:
+            steps = [one for one in trail.steps if one[0] < lowest]
+            before = trail.before
+        else:
+            steps, before = [], self._before(key)
+        state = steps[-1][1] if steps else before
+        for index, frame in self._frames_of(key.lineage, key.piece).items():
+            if not steps or index > steps[-1][0]:
+                state, ended = step(rule, frame, state)
+                steps.append((index, state, ended))
+                self.evaluated += 1
+        trail = _Trail(key.piece, before, steps)
+        self._find(key, tuple(ended for _, _, ended in steps if ended is not None))
+        if key.piece == self.lineages.last(key.lineage) // PIECE:
+            going_on = episode_of(rule, state.course)
+            self._find(key._replace(piece=GOING_ON), () if going_on is None else (going_on,))
+            if key.lineage == self.lineages.keys[-1]:
+                self._trails[of] = trail
+                return
+        held = self._trails.get(of)
+        if held is not None and held.piece == key.piece:
+            del self._trails[of]
+        self._pass_on(key, state)
+
+    def _leave(self, key: Key) -> None:
+        """A piece has no steps any more."""
+        self._find(key, ())
+        trail = self._trails.get((key.lineage, key.rule))
+        if trail is not None and trail.piece == key.piece:
+            del self._trails[key.lineage, key.rule]
+        self._memory.keep_state(key, None)
+        self._mark_next(key)
+        if not self.lineages.own(key.lineage):
+            self._find(key._replace(piece=GOING_ON), ())
+
+    def _frames_of(self, lineage: Lineage, piece: int) -> dict[int, StepFrame]:
+        """The frames of a lineage in a piece, ascending."""
+        found = self._frames.get((lineage, piece))
+        if found is None:
+            found = {}
+            for index, parts in sorted(self._parts_of(piece).items()):
+                frame = parts.frame(index, lineage, self.lineages)
+                if frame is not None:
+                    found[index] = frame
+            self._frames[lineage, piece] = found
+        return found
+
+    def _before(self, key: Key) -> RuleState:
+        """The state before a piece: after the one before it, of this lineage or of one that it goes on from."""
+        source = self._source(key.lineage, key.piece)
+        if source is None:
+            return start(self.rules[key.rule])
+        before = Key(source[0], key.rule, source[1])
+        trail = self._trails.get((before.lineage, before.rule))
+        if trail is not None and trail.piece == before.piece:
+            del self._trails[before.lineage, before.rule]
+            self._memory.keep_state(before, pack_state(trail.after))
+            return trail.after
+        kept = self._memory.state(before)
+        if kept is None:
+            self._evaluate(before)
+            return self._before(key)
+        return unpack_state(kept)
+
+    def _source(self, lineage: Lineage | None, piece: int) -> tuple[Lineage, int] | None:
+        """The last piece before a piece that has frames of a lineage, and the lineage whose piece it is."""
+        while lineage is not None:
+            own = self.lineages.own(lineage)
+            at = bisect_left(own, piece * PIECE)
+            if at:
+                return lineage, own[at - 1] // PIECE
+            lineage = self.lineages.before(lineage)
+        return None
+
+    def _pass_on(self, key: Key, after: RuleState) -> None:
+        data = pack_state(after)
+        if self._memory.state(key) != data:
+            self._memory.keep_state(key, data)
+            self._mark_next(key)
+
+    def _mark_next(self, key: Key) -> None:
+        """What goes on from a piece has to be evaluated."""
+        own = self.lineages.own(key.lineage)
+        at = bisect_left(own, (key.piece + 1) * PIECE)
+        if at < len(own):
+            self._mark(key._replace(piece=own[at] // PIECE), _AT_ONCE)
+        for later in self.lineages.keys[bisect_left(self.lineages.keys, key.lineage) :]:
+            if later != key.lineage:
+                fork = self.lineages.first(later) // PIECE
+                if fork > key.piece and self._source(later, fork) == (key.lineage, key.piece):
+                    self._mark(Key(later, key.rule, fork), _AT_ONCE)
+
+    # Episodes ------------------------------------------------------------------------------------------------------
+
+    def _find(self, key: Key, episodes: tuple[Episode, ...]) -> None:
+        before = self._found.get(key, ())
+        if episodes == before:
+            return
+        lasts = key.piece != GOING_ON or key.lineage != self.lineages.keys[-1]
+        if not lasts and list(map(_lasting, before)) == list(map(_lasting, episodes)):
+            self._found[key] = episodes
+            return
+        self._hold(key, episodes)
+        self._memory.keep_episodes(key, pack_episodes(episodes) if episodes else None)
+
+    def _hold(self, key: Key, episodes: tuple[Episode, ...]) -> None:
+        for one in self._found.pop(key, ()):
+            self.touched.add(one.id)
+            keys = self._keys[one.id]
+            keys.discard(key)
+            if not keys:
+                del self._keys[one.id]
+        for one in episodes:
+            self.touched.add(one.id)
+            self._keys.setdefault(one.id, set()).add(key)
+        if episodes:
+            self._found[key] = episodes
+
+    def ids(self) -> list[str]:
+        """The ids of all episodes."""
+        return list(self._keys)
+
+    def episode(self, id: str) -> Episode | None:
+        """An episode as it is now: as the newest lineage that has it says. That of a former lineage that was not over
+        when another one began is superseded.
+        """
+        keys = [key for key in self._keys.get(id, ()) if self.lineages.own(key.lineage)]
+        if not keys:
+            return None
+        key = max(keys)
+        found = next(one for one in self._found[key] if one.id == id)
+        if key.piece == GOING_ON and key.lineage != self.lineages.keys[-1]:
+            last = self.lineages.last(key.lineage)
+            t = self._parts_of(last // PIECE)[last].lead[key.lineage].t
+            return replace(found, state=SUPERSEDED, ended=Moment(last, t))
+        return found
+
+    def going_on(self) -> list[Episode]:
+        """The episodes that are not over."""
+        if not self.lineages.keys:
+            return []
+        newest = self.lineages.keys[-1]
+        return [
+            one
+            for key, episodes in self._found.items()
+            if key.piece == GOING_ON and key.lineage == newest
+            for one in episodes
+        ]
+
+
+def _both(before: Part | None, after: Part | None) -> Iterator[tuple[Mapping[str, object], Mapping[str, object]]]:
+    yield {} if before is None else before.values, {} if after is None else after.values
+    yield {} if before is None else before.ranks, {} if after is None else after.ranks
+
+
+def _lasting(one: Episode) -> Episode:
+    """An episode without what changes from frame to frame while it goes on, which is found again after a restart."""
+    return one if one.ended is not None else replace(one, last=one.fired, state="")

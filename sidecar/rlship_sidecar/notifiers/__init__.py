@@ -1,0 +1,1 @@
+"""Notifiers: what tells people, and the systems that page them, of episodes."""

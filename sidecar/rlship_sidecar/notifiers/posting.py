@@ -1,0 +1,178 @@
+"""Sends the messages of one notifier about one experiment, in a thread that lives only while there are any.
+
+Rows never wait for it. A receiver that does not answer costs this thread time, and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from rlship_sidecar.notifiers.contract import AlertNotifier, NotSent, Refused
+from rlship_sidecar.notifiers.outbox import read
+from rlship_sidecar.store.outbox import OutboxTable, WaitingMessage
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+GIVE_UP_S = 6 * 3600.0  # so old a message is not worth sending
+SLOW_S = 30.0
+MAX_ERROR = 300
+
+
+class Posting:
+    """One notifier of one experiment. `may_send` is asked before every message: False once the lease is lost."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], AlertNotifier],
+        table: OutboxTable,
+        *,
+        may_send: Callable[[], bool] = lambda: True,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self._make = make
+        self._table = table
+        self._may_send = may_send
+        self._wall = wall
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._asked = False  # whether there may be messages that the thread has not seen
+        self._idle = True  # whether everything that it has seen is sent
+        self._error = ""
+        self._sending_since = math.inf
+        self._not_before = 0.0
+        self._wait_s = FIRST_WAIT_S
+        self._notifier: AlertNotifier | None = None
+        self._repeated_at = -math.inf
+
+    @property
+    def error(self) -> str:
+        """Why a message is not sent, "" if none waits for that."""
+        silent_s = time.monotonic() - self._sending_since
+        return f"no answer for {silent_s:.0f} s" if silent_s > SLOW_S else self._error
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing waits to be sent."""
+        with self._change:
+            return self._idle and not self._asked
+
+    def wake(self) -> None:
+        """There may be messages. Cheap; never waits for a receiver."""
+        with self._change:
+            if self._stopping:
+                return
+            self._asked = True
+            self._change.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"notify {self.name}", daemon=True)
+                self._thread.start()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until every message is sent; returns whether they are."""
+        with self._change:
+            return self._change.wait_for(lambda: self._idle and not self._asked, timeout_s)
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread; what was not sent is sent by the next sidecar. False if it still waits for a receiver."""
+        with self._change:
+            self._stopping = True
+            self._change.notify_all()
+            return self._change.wait_for(lambda: self._thread is None, timeout_s)
+
+    # The thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                self._asked, self._idle = False, False
+            try:
+                next_s = self._send_all()
+                repeat_s = None if next_s is not None else self._repeat()
+            except sqlite3.Error as error:
+                self._error, next_s, repeat_s = f"the store cannot be used: {error}", LONGEST_WAIT_S, None
+            with self._change:
+                self._idle = next_s is None
+                self._change.notify_all()
+                wait_s = repeat_s if next_s is None else next_s
+                if not self._asked and wait_s is not None:
+                    self._change.wait_for(lambda: self._stopping or self._asked, wait_s)
+                if self._stopping or (wait_s is None and not self._asked):
+                    self._thread = None
+                    self._change.notify_all()
+                    return
+
+    def _send_all(self) -> float | None:
+        """Send what waits. Returns the seconds until a message is to be tried again, None for no message."""
+        while (waiting := self._table.waiting(self.name)) is not None and not self._stopping:
+            left = self._not_before - time.monotonic()
+            if left > 0:
+                return left
+            if not self._may_send():
+                return LONGEST_WAIT_S
+            if not self._send(waiting):
+                self._not_before = time.monotonic() + self._wait_s
+                self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
+        return None
+
+    def _send(self, waiting: WaitingMessage) -> bool:
+        """Send a message; returns whether it is done with."""
+        now = self._wall()
+        if now - waiting.made > GIVE_UP_S:
+            self._error = f"a message of {GIVE_UP_S / 3600:g} h ago was given up: {self._error}"
+            self._table.mark_sent(waiting.number, now)
+            return True
+        self._table.mark_try(waiting.number)
+        self._sending_since = time.monotonic()
+        try:
+            self._receiver().send(msgspec.structs.replace(read(waiting.body), attempt=waiting.tries + 1))
+        except Refused as refusal:
+            self._error = f"refused: {refusal}"[:MAX_ERROR]
+        except NotSent as problem:
+            self._error = str(problem)[:MAX_ERROR]
+            self._wait_s = min(LONGEST_WAIT_S, max(self._wait_s, problem.retry_s))
+            return False
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+            self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR]
+            return False
+        else:
+            self._error, self._wait_s, self._repeated_at = "", FIRST_WAIT_S, time.monotonic()
+        finally:
+            self._sending_since = math.inf
+        self._table.mark_sent(waiting.number, self._wall())
+        return True
+
+    def _receiver(self) -> AlertNotifier:
+        if self._notifier is None:
+            self._notifier = self._make()
+        return self._notifier
+
+    def _repeat(self) -> float | None:
+        """Send what goes on to a receiver that wants to hear of it again and again. Returns the seconds to the next
+        time, None for none.
+        """
+        every_s = self._receiver().repeat_s
+        if every_s is None or self._stopping:
+            return None
+        bodies = self._table.open(self.name)
+        if not bodies:
+            return None
+        left = self._repeated_at + every_s - time.monotonic()
+        if left > 0:
+            return left
+        self._repeated_at = time.monotonic()
+        for body in bodies:
+            if self._stopping or not self._may_send():
+                break
+            try:
+                self._receiver().send(read(body))
+            except (NotSent, Refused) as problem:
+                self._error = str(problem)[:MAX_ERROR]
+        return every_s

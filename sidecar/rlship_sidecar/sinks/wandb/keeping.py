@@ -1,0 +1,86 @@
+"""Keeps the run's summary in step with the rows that W&B has, over restarts too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from rlship_sidecar import state_file
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks.budget import KeyBudget
+from rlship_sidecar.sinks.contract import SinkContext
+from rlship_sidecar.sinks.names import SinkNames
+from rlship_sidecar.sinks.wandb.point import Point, axis_name, numbers, whole
+from rlship_sidecar.sinks.wandb.summary import Number, Summary, standing
+
+SUMMARY_FILE = "wandb-summary.json"
+SAVE_ROWS = 1000
+READ_ROWS = 500
+# Without the file, as after an earlier rlship, older rows have no say: reading all of a long run would take minutes.
+REBUILT_ROWS = 20_000
+
+
+class SummaryKeeper:
+    """The summary of one run that W&B has the first `rows` rows of.
+
+    The file has it as of some confirmed row; it is a copy that saves work. The rows behind that come from the store.
+    """
+
+    def __init__(self, run: SinkContext, budget: KeyBudget | None, rows: int) -> None:
+        self._run = run
+        self._budget = budget
+        self._rows = rows
+        self._naming = json.dumps([run.store_id, run.options.get("first"), run.options.get("extras")])
+        self._path: Path = run.state_dir / SUMMARY_FILE
+        self._summary: Summary | None = None
+        self._saved = 0
+
+    def catch_up(self, names: SinkNames, check: Callable[[], None]) -> Mapping[str, Number]:
+        """The numbers that W&B should show of the rows that it has. Only the first call does anything; it calls `check`
+        between reads of rows.
+        """
+        if self._summary is not None:
+            return {}
+        found = self._load()
+        if found.rows > self._rows or self._rows - found.rows > REBUILT_ROWS:
+            found = Summary()
+            found.rows = max(0, self._rows - REBUILT_ROWS)
+        self._summary, self._saved = found, found.rows
+        while found.rows < self._rows:
+            check()
+            rows = self._run.stored(found.rows, min(READ_ROWS, self._rows - found.rows))
+            if not rows:
+                break  # a store that was set back is refused elsewhere
+            for row in rows:
+                self._add(found, names, row, None)
+        return found.all()
+
+    def _load(self) -> Summary:
+        try:
+            return Summary.from_json(self._path.read_bytes(), self._naming)
+        except FileNotFoundError:
+            return Summary()
+
+    def add(self, names: SinkNames, row: Row, made: Point) -> Mapping[str, Number]:
+        """The numbers that have to be said to W&B behind this row's line."""
+        assert self._summary is not None, "not caught up"
+        return self._add(self._summary, names, row, made)
+
+    def _add(self, summary: Summary, names: SinkNames, row: Row, made: Point | None) -> Mapping[str, Number]:
+        line = self._numbers(names, row) if made is None else made.numbers
+        found = self._numbers(names, whole(row)) if row.arrival.revision else line
+        return summary.add(standing(row), axis_name(row), found, line)
+
+    def _numbers(self, names: SinkNames, row: Row) -> Mapping[str, Number]:
+        return numbers(row, names, {} if self._budget is None else self._budget.known(row))
+
+    def confirmed(self) -> None:
+        """W&B has all rows that were added: save the summary now and then."""
+        summary = self._summary
+        if summary is None or summary.rows - self._saved < SAVE_ROWS:
+            return
+        self._saved = summary.rows
+        with suppress(OSError):  # without it the next start reads more rows
+            state_file.replace(self._path, summary.to_json(self._naming), durable=False)

@@ -1,0 +1,379 @@
+"""Verdicts while the job runs: the same as over the rows of a store, whatever the order of arrival, and after kills."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlship_sidecar.alerts.episodes import Episode
+from rlship_sidecar.alerts.evaluation import History
+from rlship_sidecar.alerts.rules import Rule, each_rule
+from rlship_sidecar.pipeline import alert_book
+from rlship_sidecar.rows import ALERT, Row, Unit
+from rlship_sidecar.store.past_rows import PastRowTable
+from rlship_sidecar.store.store import Store
+from tests.kit.files import CLOSE, T0, file, lines, rollback
+from tests.pipeline.simulated import Simulation, simulation
+from tests.pipeline.test_crash_points import FUSE, Fragile, surviving
+
+
+def rules(**tables: dict[str, Any]) -> tuple[Rule, ...]:
+    return tuple(each_rule(tables))
+
+
+def above(metric: str, **more: Any) -> dict[str, Any]:
+    """A rule that holds where a metric is 10 or more, in 2 of 3 frames, until 2 calm ones."""
+    signal = {"kind": "above", "metric": metric, "high": 10}
+    return {"warning": "it", "need": [2, 3], "clear": 2, "signals": {"it": signal}} | more
+
+
+HIGH = rules(high=above("trainer/x"))
+
+
+def log(step: int, x: float | None, t: float | None = None, **more: float) -> dict[str, Any]:
+    values = more if x is None else {"x": x, **more}
+    return {"step": step, "m": values, "t": T0 + step if t is None else t}
+
+
+def barrier(step: int, t: float | None = None) -> dict[str, Any]:
+    return {"kind": "barrier", "step": step, "t": (T0 + step if t is None else t) + 0.5}
+
+
+def steps(values: Sequence[float | None], first: int = 0, late: float = 0.0) -> list[dict[str, Any]]:
+    """Steps of one rank, each with a barrier."""
+    found = []
+    for at, x in enumerate(values, first):
+        found += [] if x is None else [log(at, x, T0 + at + late)]
+        found.append(barrier(at, T0 + at + late))
+    return found
+
+
+def verdicts(sim: Simulation) -> dict[int, Row]:
+    """The newest rows of verdicts that say anything, by step."""
+    return {unit.index: row for unit, row in sim.final().items() if unit.kind == ALERT and row.keys()}
+
+
+def told(sim: Simulation) -> list[tuple[Any, ...]]:
+    """(rule, state, first, fired, ended) of the episodes in rows."""
+    found = []
+    for _, row in sorted(verdicts(sim).items()):
+        for sample in row.samples.get("episodes", ()):
+            one = sample.row
+            found.append((one["rule"], one["state"], one["first_step"], one["fired_step"], one["ended_step"]))
+    return found
+
+
+def over_stored_rows(sim: Simulation, made: tuple[Rule, ...]) -> list[Episode]:
+    """What the rules say of the newest rows of the store, from the first to the last."""
+    past: dict[int, list[Row]] = {}
+    for step, _, body in PastRowTable(sim.store).between("trainer", 0, 1 << 40):
+        past.setdefault(step, []).append(Row.from_json(body))
+    history = History(made, "trainer")
+    history.take((row for _, row in sorted(sim.final().items())), past)
+    history.settle()
+    return history.episodes()
+
+
+def check(sim: Simulation, made: tuple[Rule, ...]) -> None:
+    """The verdicts of the running sidecar are those over its stored rows, and its rows show each once."""
+    expected = {one.id: one for one in over_stored_rows(sim, made)}
+    assert {one.id: one for one in sim.experiment.alert_book.episodes()} == expected
+    ids = [s.row["id"] for row in verdicts(sim).values() for s in row.samples.get("episodes", ())]
+    assert sorted(ids) == sorted(expected)
+    numbers = [row.row_number for row in sim.rows()]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_an_episode_is_a_row_where_it_fires_and_where_it_ends() -> None:
+    """The row of the step where it fires has the rule's severity and the episode; that of its end has 0."""
+    with simulation(alerts=HIGH) as sim:
+        sim.write("a.jsonl", file(*steps([1, 20, 20, 20]), world=1))
+        sim.tick()
+        assert told(sim) == [("high", "firing", 1, 2, None)]
+        (row,) = verdicts(sim).values()
+        assert (row.unit, row.x, row.values) == (Unit("", ALERT, 2), {"global_step": 2}, {"zz_rlship/alert/high": 1.0})
+        assert row.t == T0 + 2
+        sim.write("a.jsonl", lines(*steps([1, 1], first=4), CLOSE))
+        sim.tick()
+        assert told(sim) == [("high", "resolved", 1, 2, 5)]
+        assert {at: row.values["zz_rlship/alert/high"] for at, row in verdicts(sim).items()} == {2: 1.0, 5: 0.0}
+        revisions = [row.arrival.revision for row in sim.rows() if row.unit == Unit("", ALERT, 2)]
+        assert revisions == [0, 1]  # what changes with every frame makes no revision
+        check(sim, HIGH)
+
+
+def test_a_divergence_that_was_rolled_back_stays_live_and_in_a_replay() -> None:
+    """Diverge, roll back, redo healthy: the episode is superseded and in rows, also where all was read at once."""
+    diverged, again = steps([1, 1, 20, 20, 20]), [rollback(2), *steps([1] * 5, first=2, late=60)]
+    with simulation(alerts=HIGH) as live, simulation(alerts=HIGH) as replayed:
+        live.write("a.jsonl", file(*diverged, world=1))
+        live.tick()
+        live.write("a.jsonl", lines(*again, CLOSE))
+        live.tick()
+        live.wait(60)
+        live.tick()
+        replayed.write("a.jsonl", file(*diverged, *again, CLOSE, world=1))
+        replayed.finish()
+        assert told(live) == told(replayed) == [("high", "superseded", 2, 3, 4)]
+        assert verdicts(live) == verdicts(replayed)
+        for sim in (live, replayed):
+            check(sim, HIGH)
+
+
+def test_a_restart_keeps_what_the_attempt_before_it_showed() -> None:
+    """Rank 1 dies at step 3; the next attempt does it again from step 2. The missing rank stays an episode."""
+    lost = rules(lost={"warning": "it", "signals": {"it": {"kind": "above", "metric": "coverage/missing", "high": 1}}})
+    two = {"world": 2, "beat": 10}
+    with simulation(alerts=lost) as sim:
+        sim.write("a0.jsonl", file(*steps([1] * 6), id="a0", rank=0, **two))
+        sim.write("a1.jsonl", file(*steps([1] * 3), id="a1", rank=1, **two))
+        sim.tick()
+        sim.wait(40)
+        sim.write("a0.jsonl", lines({"kind": "beat", "t": T0 + 40}))
+        sim.tick()
+        assert told(sim) == [("lost", "firing", 3, 3, None)]
+        for rank in (0, 1):
+            again = steps([1] * 20, first=2, late=100)
+            sim.write(f"b{rank}.jsonl", file(*again, CLOSE, id=f"b{rank}", rank=rank, attempt=1, t=T0 + 100, **two))
+        sim.tick()
+        sim.wait(60)
+        sim.tick()
+        assert told(sim) == [("lost", "superseded", 3, 3, 5)]
+        check(sim, lost)
+        with simulation(alerts=lost) as replayed:
+            for name in ("b1", "a1", "b0", "a0"):
+                replayed.write(f"{name}.jsonl", (sim.directory / "rlship" / f"{name}.jsonl").read_bytes())
+            replayed.finish()
+            assert verdicts(replayed) == verdicts(sim)
+
+
+def test_a_late_line_withdraws_an_episode() -> None:
+    """The row that showed it says nothing any more, which equals no row."""
+    two = {"world": 2, "beat": 1000}
+    with simulation(alerts=rules(high=above("trainer/x"))) as sim:
+        sim.write("a.jsonl", file(*steps([20] * 4), id="a", rank=0, **two))
+        sim.write("b.jsonl", file(*[barrier(at) for at in range(4)], id="b", rank=1, **two))
+        sim.tick()
+        assert told(sim) == [("high", "firing", 0, 1, None)]
+        sim.write("b.jsonl", lines(*[log(at, -20) for at in range(4)]))
+        sim.wait(60)
+        sim.tick()
+        assert told(sim) == []
+        newest = sim.final()[Unit("", ALERT, 1)]
+        assert (newest.values, newest.samples, newest.arrival.revision) == ({}, {}, 1)
+        check(sim, HIGH)
+
+
+def test_a_metric_that_is_not_logged_neither_fires_nor_clears() -> None:
+    """Frames without it hold the episode as it is, however many."""
+    with simulation(alerts=HIGH) as sim:
+        sim.write("a.jsonl", file(*steps([1, 20, 20]), *[log(at, None, y=1.0) for at in range(3, 60)], world=1))
+        sim.finish()
+        assert told(sim) == [("high", "firing", 1, 2, None)]
+        sim.write("a.jsonl", lines(*[log(at, 1.0) for at in range(60, 62)]))
+        sim.finish()
+        assert told(sim) == [("high", "resolved", 1, 2, 61)]
+
+
+def test_one_late_line_costs_few_frames() -> None:
+    """At step 10 of 5,000, by rules of windows of 50: a few pieces, by the rules that look at what changed."""
+    made = rules(
+        level={
+            "warning": "it",
+            "signals": {"it": {"kind": "level", "metric": "trainer/x", "ratio": 2, "direction": "both"}},
+        },
+        other=above("trainer/y"),
+    )
+    calm = random.Random(1)
+    with simulation(alerts=made) as sim:
+        two = {"world": 2, "beat": 100_000}
+        sim.write("a.jsonl", file(*steps([calm.uniform(1, 2) for _ in range(1500)]), id="a", rank=0, **two))
+        sim.write("b.jsonl", file(*[barrier(at) for at in range(1500)], id="b", rank=1, **two))
+        sim.tick()
+        book = sim.experiment.alert_book
+        before = book._verdicts.evaluated
+        sim.write("b.jsonl", lines(log(10, 1.01)))
+        sim.wait(60)
+        sim.tick()
+        assert 0 < book._verdicts.evaluated - before <= 80
+        check(sim, made)
+
+
+def test_other_rules_take_effect_once_the_experiment_grows() -> None:
+    """Until then the rows keep the verdicts of the rules that made them; then all history is judged by the new ones."""
+    with simulation(alerts=HIGH) as sim:
+        sim.write("a.jsonl", file(*steps([1, 20, 20, 1, 1, 5, 5, 5]), world=1))
+        sim.tick()
+        count = len(sim.rows())
+        sim.alerts = lower = rules(
+            low=above("trainer/x", signals={"it": {"kind": "above", "metric": "trainer/x", "high": 4}})
+        )
+        sim.restart()
+        sim.tick()
+        assert len(sim.rows()) == count
+        sim.write("a.jsonl", lines(*steps([1], first=8)))
+        sim.tick()
+        assert told(sim) == [("low", "resolved", 1, 2, 4), ("low", "firing", 5, 6, None)]
+        check(sim, lower)
+        sim.alerts = ()
+        sim.restart()
+        sim.write("a.jsonl", lines(*steps([1], first=9)))
+        sim.tick()
+        assert told(sim) == [("low", "resolved", 1, 2, 4), ("low", "firing", 5, 6, None)]
+        sim.alerts = lower
+        sim.restart()
+        sim.write("a.jsonl", lines(*steps([1], first=10)))
+        sim.tick()
+        assert told(sim)[1] == ("low", "resolved", 5, 6, 9)
+        check(sim, lower)
+
+
+MANY = rules(
+    high=above("trainer/x"),
+    both={
+        "warning": "x or y",
+        "critical": "x and y",
+        "need": [2, 4],
+        "critical_need": [2, 2],
+        "clear": 3,
+        "signals": {
+            "x": {"kind": "above", "metric": "trainer/x", "high": 10, "hold": 1},
+            "y": {"kind": "above", "metric": ["reward/y"], "high": 10, "missing": "false"},
+        },
+    },
+    level={
+        "warning": "it",
+        "clear": 2,
+        "signals": {"it": {"kind": "level", "metric": "trainer/x", "ratio": 2, "window": 12, "warmup": 4}},
+    },
+    stall={"warning": "it", "clear": 1, "signals": {"it": {"kind": "stalled", "size": 5, "warmup": 4, "window": 8}}},
+    lost={"warning": "it", "clear": 1, "signals": {"it": {"kind": "above", "metric": "coverage/missing", "high": 1}}},
+    grown={
+        "warning": "it",
+        "clear": 4,
+        "signals": {"it": {"kind": "growth", "metric": "trainer/x", "size": 8, "window": 8}},
+    },
+)
+
+
+def a_job(chance: random.Random) -> dict[str, bytes]:
+    """The files of a job of one or two ranks, with rollbacks, restarts, and a reward worker on the same axis."""
+    files: dict[str, bytes] = {}
+    world, attempt, first, late = chance.choice((1, 2)), 0, 0, 0.0
+    for attempt in range(chance.choice((1, 1, 2, 3))):
+        count = chance.randrange(1, 40)
+        back = {
+            chance.randrange(first, first + count): chance.randrange(0, 12) for _ in range(chance.choice((0, 0, 1, 2)))
+        }
+        for rank in range(world):
+            at, records, again = first, [], dict(back)
+            clock, left = T0 + late, count + sum(back.values())
+            if attempt == 0 and rank == 1 and chance.random() < 0.3:
+                left //= 2  # it dies
+            while left > 0:
+                left -= 1
+                wild = random.Random(f"{attempt} {at} {len(again)}").random() < 0.35
+                x = 20.0 if wild else 1.0
+                if chance.random() < 0.93:
+                    records.append(log(at, x, clock))
+                records.append(barrier(at, clock))
+                clock += 9.0 if random.Random(f"{at}").random() < 0.03 else 1.0
+                if at in again:
+                    steps_back = again.pop(at)
+                    at = max(0, at - steps_back)
+                    records.append(rollback(at))
+                else:
+                    at += 1
+            if chance.random() < 0.7:
+                records.append(CLOSE)
+            files[f"t{attempt}-{rank}.jsonl"] = file(
+                *records, id=f"t{attempt}-{rank}", rank=rank, world=world, attempt=attempt, t=T0 + late, beat=10
+            )
+        first = max(0, first + count - chance.randrange(0, 20))
+        late += 200.0
+    if chance.random() < 0.6:
+        made = [log(at, None, T0 + at, y=chance.choice((1.0, 1.0, 20.0))) for at in range(first + 10)]
+        files["r.jsonl"] = file(*made, id="r", actor="reward", world=1)
+    return files
+
+
+def pieces_of(files: dict[str, bytes], chance: random.Random) -> Iterable[tuple[str, bytes]]:
+    """Pieces of lines of all files, in any order across files."""
+    left = {name: data.splitlines(keepends=True) for name, data in files.items()}
+    while left:
+        name = chance.choice(sorted(left))
+        count = chance.choice((1, 3, 10, 40))
+        yield name, b"".join(left[name][:count])
+        left[name] = left[name][count:]
+        if not left[name]:
+            del left[name]
+
+
+@given(seed=st.integers(0, 2**32), at_once=st.sampled_from((3, 60, 4096)))
+@settings(max_examples=25, deadline=None)
+def test_live_equals_replay(seed: int, at_once: int) -> None:
+    """Lines in any order, looks in between, kills at any time, bounded pieces: the verdicts are those over the stored
+    rows, and those of a replay, which reads everything at once.
+    """
+    chance = random.Random(seed)
+    files = a_job(chance)
+    before, alert_book.AT_ONCE = alert_book.AT_ONCE, at_once
+    try:
+        with simulation(alerts=MANY) as live, simulation(alerts=MANY) as replayed:
+            for name, data in pieces_of(files, chance):
+                live.write(name, data)
+                if chance.random() < 0.5:
+                    live.tick()
+                    live.wait(chance.choice((0.0, 1.0, 15.0, 70.0)))
+                    if chance.random() < 0.2:
+                        check(live, MANY)
+                if chance.random() < 0.15:
+                    live.restart()
+            live.finish()
+            for name, data in files.items():
+                replayed.write(name, data)
+            replayed.finish()
+            check(live, MANY)
+            check(replayed, MANY)
+            assert verdicts(live) == verdicts(replayed)
+    finally:
+        alert_book.AT_ONCE = before
+
+
+def test_a_kill_at_any_moment_keeps_each_episode_once() -> None:
+    """Between any two statements of the store: the verdicts are those of a sidecar that nothing disturbs, each once."""
+    chance = random.Random(9078246)
+    order = []
+    for name, data in a_job(chance).items():
+        found = data.splitlines(keepends=True)
+        third = len(found) // 3 + 1
+        order += [(at, name, b"".join(found[at * third : (at + 1) * third])) for at in range(3)]
+    order.sort()
+
+    def run(fatal: int) -> dict[int, Row]:
+        with pytest.MonkeyPatch.context() as patch, simulation(alerts=MANY) as sim:
+            patch.setattr(Store, "connection_class", Fragile)
+            sim.restart()
+            FUSE.moments, FUSE.fatal = 0, fatal
+            state = sim.directory / "rlship" / "state"
+            FUSE.last_words = lambda: shutil.copytree(state, sim.directory / "snapshot")
+            for _, name, data in order:
+                sim.write(name, data)
+                surviving(sim, sim.tick)
+                sim.wait(15.0)
+            surviving(sim, sim.finish)
+            FUSE.fatal = -1
+            check(sim, MANY)
+            return verdicts(sim)
+
+    expected = run(-1)
+    moments = FUSE.moments
+    assert len(expected) > 3 and moments > 150
+    for fatal in chance.sample(range(1, moments + 1), 5):
+        assert run(fatal) == expected, fatal
