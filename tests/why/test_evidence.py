@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.rules import rules_of
+from rlship_sidecar.report.terminal import clean
 from rlship_sidecar.rows import ALIGNED, LEDGER, Lineage, Row, Unit
 from rlship_sidecar.why.asking import NoFiles, Question, Reply, UnknownMetric, reply_to
 from rlship_sidecar.why.detectors import INSIDE, RESTARTS, Detector, detectors_of, follow, standing_out
 from rlship_sidecar.why.evidence import ABSENT, LATE, SHOWS, UNKNOWN, Evidence
 from rlship_sidecar.why.graph import Sign, graph_of, read
+from rlship_sidecar.why.text import Text, form
 from tests.alerts.rows import T0, row
+from tests.kit.cases import few
 
 GRAPH = graph_of()
 RULES = rules_of()
@@ -375,3 +381,42 @@ def test_ranks_are_looked_up_once() -> None:
     assert len(asked) == 1 and "trainer/0.1" in asked[0]
     assert said.hosts == {"trainer/0.1": "n7"}
     assert INSIDE not in "".join(asked[0])
+
+
+EXTREME = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 1e308, -1e308, 5e-324, 1e-300, 40.0, 1e17])
+NAMES = ("reward/total", "rwd/timeouts", "train/kl_ref", "mem/reserved", "mem/capacity", "policy_version", "train/lr")
+
+
+@st.composite
+def odd_rows(draw: st.DrawFn) -> list[Row]:
+    """Rows of any values, of ranks too, that come and go, with restarts, rollbacks and actors beside the trainer."""
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    wild = draw(st.lists(EXTREME, min_size=1, max_size=6))
+    made, lineage, step = [], (0, 0, 0), 0
+    for at in range(draw(st.integers(1, 70))):
+        step += chance.choice((1, 1, 1, 5))
+        if chance.random() < 0.05:
+            lineage, step = (0, lineage[1] + 1, chance.randrange(2)), max(0, step - chance.randrange(20))
+        values = {name: chance.choice(wild) if at > 40 else 1.0 for name in NAMES if chance.random() < 0.95}
+        ranks = [(f"0.{rank}", chance.choice(wild)) for rank in range(chance.randrange(5))]
+        actor = chance.choice(("trainer", "trainer", "trainer", "generator"))
+        kind = "step" if actor == "trainer" else ALIGNED
+        more: dict[str, Any] = {"lineage": lineage, "number": at, "per_rank": {"bal/rank_active_s": ranks}}
+        more["coverage"] = {"missing": ("0.1",), "gap": 3} if chance.random() < 0.1 else {}
+        made.append(row(step, values, actor=actor, kind=kind, t=T0 + 10 * at, **more))
+    return made
+
+
+@given(odd_rows(), st.sampled_from([PLAIN, Question(step=30), Question("train/lr"), Question(first=10, last=60)]))
+@settings(max_examples=few(60), deadline=None)
+def test_whatever_the_rows_hold_there_is_an_answer(made: list[Row], question: Question) -> None:
+    """As lines of at most 80 characters and as JSON, the same each time."""
+    try:
+        said = ask(made, question)
+    except UnknownMetric:
+        assert question.metric
+        return
+    lines = list(Text("run", GRAPH, clean, lambda t: "").lines(said))
+    assert lines and max(map(len, lines)) <= 80 and len(lines) <= 24
+    text = json.dumps(form("run", said, GRAPH), allow_nan=False)
+    assert json.dumps(form("run", ask(made, question), GRAPH), allow_nan=False) == text

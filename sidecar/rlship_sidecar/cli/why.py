@@ -115,14 +115,18 @@ def _reply(source: ExperimentTables, question: Question, settings: Config, graph
     from rlship_sidecar.alerts.rules import rules_of
     from rlship_sidecar.why.asking import UnknownMetric, reply_to
 
+    # As `rlship alerts` does: what steps were before they were done again lies beside the rows, but in old stores.
+    has_rows = source.snapshot is not None or not source.others
     try:
+        past = source.stored().past_rows(settings.lead) if has_rows else None
         return reply_to(
             question,
-            partial(_rows, source),
+            partial(_rows, source, every=past is None),
             settings.lead,
             rules_of(settings.alert),
             graph,
             _WriterFiles(source),
+            past,
         )
     except UnknownMetric as problem:
         near = f"did you mean {' or '.join(problem.near)}? " if problem.near else ""
@@ -137,12 +141,12 @@ def _reply(source: ExperimentTables, question: Question, settings: Config, graph
         ) from problem
 
 
-def _rows(source: ExperimentTables) -> Iterable[Row]:
+def _rows(source: ExperimentTables, *, every: bool) -> Iterable[Row]:
     from rlship_sidecar.tabular.source import RecordFilter
 
     if source.snapshot is None and source.others:
         return ()
-    return source.rows(RecordFilter(), every=True)
+    return source.rows(RecordFilter(), every=every)
 
 
 class _KnownProcess(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -87,12 +87,14 @@ def reply_to(
     rules: tuple[Rule, ...],
     graph: Graph,
     files: ProcessFacts = NO_FILES,
+    past: Mapping[int, Collection[Row]] | None = None,
 ) -> Reply:
-    """Explanation a question about the rows that `read` gives, twice in the order of their numbers."""
+    """Answer a question about the rows that `read` gives, twice. `past` is that of `History.take`."""
     survey = Survey(lead, families_of(graph), keys=set() if question.metric else None)
     own = (rule_of(question.metric),) if question.metric else ()
     history = History((*own, *rules), lead)
-    history.take(survey.watch(read()))
+    survey.steps.update(past or ())
+    history.take(survey.watch(read()), past)
     history.settle()
     last = history.last()
     if last is None:
@@ -105,7 +107,7 @@ def reply_to(
     if episode is None:
         return Reply(_calm(question, len(asked)), last=last)
     detectors = survey.detectors(graph)
-    window = window_of(read(), episode, survey, detectors)
+    window = window_of(read(), episode, survey, detectors, past)
     if window is None:
         return Reply("the rows changed while they were read; ask again", last=last)
     lag = lag_of(window)

@@ -5,6 +5,7 @@ Names and texts come from files and graphs and are not trusted: unprintable char
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -190,6 +191,11 @@ def form(experiment: str, reply: Reply, graph: Graph) -> dict[str, Any]:
     }
 
 
+def _finite(value: float | None) -> float | None:
+    """A number as JSON can have it: differences of extreme values may be infinite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _moment(one: Moment | None) -> dict[str, Any] | None:
     return None if one is None else one._asdict()
 
@@ -206,7 +212,7 @@ def _episode(one: Episode) -> dict[str, Any]:
         "fired": _moment(one.fired),
         "last": _moment(one.last),
         "ended": _moment(one.ended),
-        "evidence": dict(one.evidence),
+        "evidence": {name: _finite(value) for name, value in one.evidence},
     }
 
 
@@ -244,7 +250,7 @@ def _evidence(one: Evidence, graph: Graph) -> dict[str, Any]:
         "metric": one.metric,
         "onset": _moment(one.onset),
         "last": _moment(one.last),
-        "size": None if one.size is None else one.size._asdict(),
+        "size": None if one.size is None else {name: _finite(value) for name, value in one.size._asdict().items()},
         "actor": one.actor,
         "kind": one.kind,
         "row": one.row,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -175,14 +175,21 @@ def _extreme(values: RankValues) -> RankValues:
     return ()
 
 
-def window_of(rows: Iterable[Row], episode: Episode, survey: Survey, detectors: Sequence[Detector]) -> Window | None:
+def window_of(
+    rows: Iterable[Row],
+    episode: Episode,
+    survey: Survey,
+    detectors: Sequence[Detector],
+    past: Mapping[int, Collection[Row]] | None = None,
+) -> Window | None:
     """The frames around an episode, of the newest lineage that has it; None if the rows have it no more."""
     steps = sorted(survey.steps)
     low = steps[max(0, bisect_left(steps, episode.first.step) - BEFORE)]
     high = steps[min(len(steps), bisect_right(steps, episode.fired.step) + AFTER) - 1]
     names = _Names(detectors, survey.lead)
     history = _FrameHistory(names, survey.lead)
-    history.take(_relevant(rows, survey.lead, low, high))
+    before = past and {step: list(_relevant(found, survey.lead, low, high)) for step, found in past.items()}
+    history.take(_relevant(rows, survey.lead, low, high), before)
     for frames in history.lineages():
         found = {frame.index: frame for frame in frames if low <= frame.index <= high}
         if all(one.step in found and found[one.step].t == one.t for one in (episode.first, episode.fired)):
