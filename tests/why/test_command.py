@@ -202,8 +202,8 @@ def test_json_is_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_divergence_that_was_rolled_back_is_still_explained(seen: bool) -> None:
-    """The sidecar sees a job diverge, or comes later. The job goes back and does the steps again, healthy. The episode is
-    still there, as superseded, and why names its cause.
+    """A job diverges, goes back and does the steps again, healthy, seen by a sidecar or not. The episode is still there,
+    as superseded, and why names its cause.
     """
 
     def lines(step: int, *, bad: bool) -> list[dict[str, object]]:
