@@ -202,7 +202,7 @@ def test_json_is_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_divergence_that_was_rolled_back_is_still_explained(seen: bool) -> None:
-    """A job diverges, goes back and does the steps again, healthy, seen by a sidecar or not. The episode is still there,
+    """A job diverges, goes back and does the steps again, healthy, seen by a sidecar or not. The episode is there,
     as superseded, and why names its cause.
     """
 
