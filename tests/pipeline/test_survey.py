@@ -157,12 +157,16 @@ def test_a_known_clock_corrects_the_silence(sim: Simulation) -> None:
 
 
 def test_lines_that_wait_to_be_read_are_no_silence(sim: Simulation) -> None:
-    """While a file is read its newest line is not known yet."""
+    """While a file is read its newest line is not known yet, however long its lines wait for those of slower files."""
     sim.write("a.jsonl", file(*(log(step, x=1) for step in range(100_000))))
     sim.experiment.tick(sim.now, T0 + 5000)
     (writer,) = survey(sim.experiment, (), now=sim.now, wall=T0 + 5000).writers
     assert writer.unread > 0
     assert writer.silent_s == 0.0
+    sim.wait(100)
+    (writer,) = survey(sim.experiment, (), now=sim.now, wall=T0 + 5100).writers
+    assert writer.silent_s == 0.0
+    assert silences(sim, T0 + 5100) == [5100.0]
 
 
 def test_the_rate_of_steps_falls_with_the_steps(sim: Simulation) -> None:

@@ -21,6 +21,7 @@ from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
 from rlship_sidecar.report.status import (
+    MAX_WRITERS,
     ActorStatus,
     AlertStatus,
     ClockStatus,
@@ -42,8 +43,6 @@ from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
 MAX_SHORT = 20  # newest rows from which the ranks that are short of a metric are named
-# Beyond this, a status would be stale before it is written.
-MAX_WRITERS = 10_000
 MAX_ACTORS = 1000
 
 
