@@ -42,6 +42,7 @@ from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_foreign
 from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
+LATELY_S = 15.0  # a writer with a line, or a beat, in this time goes on
 MAX_SHORT = 20  # newest rows from which the ranks that are short of a metric are named
 MAX_ACTORS = 1000
 
@@ -248,7 +249,10 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
         places = [process_place(writer.open.host, writer.open.pid) for writer in writers]
         who = ", ".join(f"{word}{place}" for word, place in zip(words, places)) + others
         end = f"goes on without {it} after "
-        if all(writer.open.beat for writer in writers):
+        if going_on := _steps_of_living(writers, actor.open[step].line_at, now):
+            at = [f"{word} {'is ' * (not nth)}at step {at}" for nth, (word, at) in enumerate(zip(words, going_on))]
+            end = f"{', '.join(at)}{others}"
+        elif all(writer.open.beat for writer in writers):
             end += f"{patience.grace_s:g} s of silence"
         else:
             end += f"{patience.max_wait_s:g} s, as {'it writes' if len(writers) == 1 else 'some write'} no beats"
@@ -258,6 +262,14 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
     else:
         return "", ""
     return whom, f"step {step} has waited {waited_s:.0f} s for {who}; {end}"
+
+
+def _steps_of_living(writers: list[Writer], since: float, now: float) -> list[int]:
+    """The steps that writers are at if all of them have written since a time, and lately; else none."""
+    newest = [writer.segments[-1] for writer in writers]
+    reached = [max(segment.barrier, segment.last) for segment in newest]
+    lately = max(since, now - LATELY_S)
+    return reached if all(writer.line_at > lately for writer in writers) and min(reached) >= 0 else []
 
 
 def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
