@@ -212,8 +212,9 @@ class RunStatus(AboutRun, frozen=True, kw_only=True):
 
     `outcome` is "finished", "failed", "running" while a process of the lead's newest start lives, otherwise "unknown".
     `config`, `summary` and `facts` hold their first keys, with dots; of the first two there are `config_keys` and
-    `summary_keys` in all. `changes` counts the keys that got another value. `dropped` are the keys that writers kept to
-    themselves because they look like secrets, `left_out` counts values that met a bound.
+    `summary_keys` in all. `changes` counts the keys that got another value, without the facts of
+    each start. `dropped` are the keys that writers kept to themselves because they look like secrets, `left_out` counts
+    values that met a bound.
     """
 
     config_keys: int = 0

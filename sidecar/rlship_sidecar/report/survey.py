@@ -35,6 +35,7 @@ from rlship_sidecar.report.streams import lacking_status, nonfinite_statuses, st
 from rlship_sidecar.report.terminal import REPORTED_TO_JOB, counted
 from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.rows import STEP, Row, Unit, count_ranks, each_rank, process_place, rank_words
+from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
@@ -99,7 +100,7 @@ def survey(
         _writer(source, present.silent_s(source), awaited=source.name in awaited)
         for source in _first(experiment.sources.values())
     ]
-    book = experiment.run_book
+    book, made = experiment.run_book, experiment.streaming.config.steps or Steps()
     lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(
         experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
@@ -137,7 +138,7 @@ def survey(
         claims=claims,
         row_function=MadeWith(store).row_function(),
         finished=bool(experiment.sources) and experiment.finished(),
-        short=[found for actor in actors if (found := _short(store, actor.actor)) is not None],
+        short=[found for actor in actors if (found := _short(store, actor.actor, made)) is not None],
         began=experiment.streaming.origin,
         newest_t=max((s.writer.newest_t for s in experiment.sources.values() if s.writer is not None), default=0.0),
         trends=trends.trends(behind),
@@ -205,14 +206,16 @@ def _actor(actor: Actor, newest: Row | None, living: list[Writer], now: float) -
     )
 
 
-def _short(store: Store, actor: str) -> ShortStatus | None:
-    """The rows of an actor that are short of ranks. Where many differ, the newest together say which ranks."""
+def _short(store: Store, actor: str, made: Steps) -> ShortStatus | None:
+    """The rows of an actor that are short of ranks. Rows are `made` of these steps alone. Where many rows differ, the
+    newest together say which ranks.
+    """
     steps = LoggedSteps(store, actor)
-    rows, first, last = steps.count_short()
+    rows, first, last = steps.count_short(made)
     if not rows:
         return None
     spellings: dict[str, set[tuple[str, ...]]] = {}
-    found = [orjson.loads(step.short or "{}") for step in steps.newest_short(MAX_SHORT)]
+    found = [orjson.loads(step.short or "{}") for step in steps.newest_short(made, MAX_SHORT)]
     for of_step in found:
         for metric, names in of_step.items():
             spellings.setdefault(metric, set()).add(tuple(names))
