@@ -466,6 +466,20 @@ def test_no_experiment(tmp_path: Path, lease: Lease) -> None:
     assert "rlship.init(" in result.stderr
 
 
+def test_experiments_deeper_down_are_named(tmp_path: Path, lease: Lease) -> None:
+    """Where the folder given holds the folder of experiments, as `rlship run` makes it, that one is named."""
+    watched(tmp_path / "outputs" / "train-1")
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    said = (
+        f"no experiment in {tmp_path}, but a folder in it holds experiments\n  give that folder: {tmp_path}/outputs\n"
+    )
+    assert result.stderr == f"rlship: {said}"
+    watched(tmp_path / "more" / "train-2")
+    assert f"give one of them: {tmp_path}/more, {tmp_path}/outputs\n" in run(tmp_path).stderr
+
+
 def test_a_damaged_status(tmp_path: Path, lease: Lease) -> None:
     """A status.json that cannot be decoded is named instead of a traceback."""
     state = tmp_path / "rlship" / "state"

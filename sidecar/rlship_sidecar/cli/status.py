@@ -15,7 +15,7 @@ from rlship_sidecar import output
 from rlship_sidecar.cli import last_status, places
 from rlship_sidecar.cli.options import file_option, json_option, state_dir_option
 from rlship_sidecar.cli.plain_report import is_terminal
-from rlship_sidecar.errors import FAILED, INCOMPLETE, OK, REFUSED, NothingToWatch, RlshipError, no_experiment, worst
+from rlship_sidecar.errors import FAILED, INCOMPLETE, OK, REFUSED, NothingToWatch, RlshipError, worst
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def status(
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, file=file, ships=False)
     found = sorted(discover.experiments(directory), key=lambda path: terminal.natural(str(path)))
     if not found:
-        raise no_experiment(directory)
+        raise discover.nothing_in(directory)
     unwatched: dict[Path, str | None] = {}
     codes = set()
     overview: list[tuple[Status, EndedProcesses]] = []
@@ -100,8 +100,8 @@ def status(
     if overview:
         _print_overview(directory, overview)
     if unwatched and not codes:
-        if begun := next(filter(None, unwatched.values()), ""):
-            raise NothingToWatch(f"{directory}: {begun}", f"look again: rlship status {shlex.quote(str(directory))}")
+        if living := next(filter(None, unwatched.values()), ""):
+            raise NothingToWatch(f"{directory}: {living}", f"look again: rlship status {shlex.quote(str(directory))}")
         raise NothingToWatch(
             f"no sidecar has watched {directory} yet"
             if len(found) == 1

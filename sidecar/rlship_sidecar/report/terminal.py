@@ -410,7 +410,7 @@ def _actor_cells(actor: ActorStatus, stream: StreamStatus | None, names: RankNam
         names.places(actor.actor, actor.missing) or NOTHING,
         (clean(actor.note, MAX_ERROR_CHARS) if running or not actor.waiting else "")
         or absent
-        or (_silence(stream) if stream is not None and actor.step is None else ""),
+        or ("" if stream is None or actor.step is not None else _silence(stream) or "see stream"),
     )
 
 
