@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # The exit codes of all verbs; docs/cli.md says what each means.
 OK, FAILED, USAGE, INCOMPLETE, REFUSED, OWNED = range(6)
@@ -32,8 +32,15 @@ class NothingToWatch(RlshipError):
     """The given folder holds no experiment, or cannot be read. Exit code 1."""
 
 
-def no_experiment(directory: object) -> NothingToWatch:
-    """The error of every verb for a folder without an experiment."""
+def no_experiment(directory: object, near: Sequence[object] = ()) -> NothingToWatch:
+    """The error of every verb for a folder without an experiment. `near`: folders below it that hold experiments."""
+    if near:
+        which = "that folder" if len(near) == 1 else "one of them"
+        return NothingToWatch(
+            f"no experiment in {directory}, but {'a folder' if len(near) == 1 else 'folders'} in it "
+            f"hold{'s' if len(near) == 1 else ''} experiments",
+            f"give {which}: {', '.join(map(str, near))}",
+        )
     return NothingToWatch(
         f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a framework "
         "that rlship reads",

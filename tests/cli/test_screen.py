@@ -95,6 +95,12 @@ def test_ten_experiments_fit_24_by_80() -> None:
     ]
 
 
+def test_much_that_is_not_read_yet_stands_behind_the_step() -> None:
+    """A sidecar that catches up shows an old step as the newest: so much is left to read."""
+    late = running("a", writers=[a_writer(beats=True, unread=17_000_000)])
+    assert shown(late)[1] == "a  running 1 h 12 min, step 12, 17.0 MB not read yet, score 0.875, loss 0.25"
+
+
 def test_the_documents_show_a_real_screen() -> None:
     """The picture in docs/cli.md is what the renderer draws."""
     picture = "\n".join(shown(*a_day(), watched=True))

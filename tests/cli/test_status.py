@@ -132,6 +132,75 @@ def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:
         assert f"To go on: rlship watch {tmp_path}" in run(tmp_path).stdout
 
 
+def test_files_that_no_sidecar_has_read_are_named(tmp_path: Path, lease: Lease) -> None:
+    """A job that was started again, or an agent that writes on, is not finished while no sidecar runs: what waits is
+    said with the way on. The data are incomplete while a file was never read; an empty one holds nothing.
+    """
+    done: dict[str, Any] = {
+        "actors": [an_actor(open_step=None, open_units=0)],
+        "finished": True,
+        "sinks": [a_sink(state="closed", next_row=120)],
+        "writers": [
+            a_writer(closed=True, unread=0),
+            a_writer(file="sysmon-0-r0-n07-7-0a.jsonl", actor="sysmon", unread=0, observes=True),
+        ],
+    }
+    told = watched(tmp_path, **done)
+    folder = tmp_path / "rlship"
+    for writer in told.writers:
+        (folder / writer.file).write_bytes(b"x")
+        os.utime(folder / writer.file, (told.t - 5, told.t - 5))
+    (folder / "empty.jsonl").touch()
+    assert (run(tmp_path).exit_code, json.loads(run(tmp_path, "--json").stdout)["finished"]) == (0, True)
+    os.utime(folder / told.writers[1].file, (told.t + 5, told.t + 5))
+    result = run(tmp_path)
+    assert f"; 1 file has grown since. To go on: rlship watch {tmp_path}" in result.stdout
+    assert result.exit_code == 0
+    for name in ("trainer-0-r0-n07-9-1b.jsonl", "trainer-0-r1-n07-8-1c.jsonl"):
+        (folder / name).write_bytes(bytes(1024))
+    result = run(tmp_path)
+    words = "2 files that no sidecar has read (2048 bytes); 1 file has grown since. To go on: rlship watch"
+    assert words in result.stdout
+    assert "all writers closed" not in result.stdout and result.exit_code == 3
+    found = json.loads(run(tmp_path, "--json").stdout)
+    assert not found["finished"] and sum(writer["unread"] for writer in found["writers"]) == 2048
+    lease(owner(True))
+    assert "sidecar running" in run(tmp_path).stdout and run(tmp_path).exit_code == 0  # it reads them in a moment
+    told = watched(tmp_path, **(done | {"t": told.t - 60.0}))
+    lease(owner(True, gave_up=True))
+    assert "at rest: 2 files that no sidecar has read (2048 bytes)" in run(tmp_path).stdout
+
+
+def test_a_restarted_job_goes_on_though_its_former_processes_ended(tmp_path: Path, lease: Lease) -> None:
+    """Of a file that no sidecar has read it is not known whose it is, so it is not said that all processes ended."""
+    idle: dict[str, Any] = {"actors": [an_actor(open_units=0)], "sinks": [a_sink(next_row=120)]}
+    watched(tmp_path, writers=[a_writer(silent_s=900.0, beats=True, awaited=True, unread=0)], **idle)
+    assert "once the job goes on" in run(tmp_path).stdout
+    (tmp_path / "rlship" / "b.jsonl").write_bytes(b"x")
+    assert "1 file that no sidecar has read (1 byte). To go on: rlship watch" in run(tmp_path).stdout
+
+
+def test_much_that_is_not_read_yet_is_said(tmp_path: Path, lease: Lease) -> None:
+    """While a sidecar catches up, every row it has made may be there though most lines are not read."""
+    lease(owner(True))
+    watched(tmp_path, writers=[a_writer(unread=17_000_000), a_writer(file="b.jsonl", unread=230_000)])
+    assert "17.2 MB not read yet" in run(tmp_path).stdout.splitlines()
+    watched(tmp_path, writers=[a_writer(unread=230_000)])
+    assert "not read yet" not in run(tmp_path).stdout
+
+
+def test_a_sidecar_that_has_just_begun_is_named(tmp_path: Path, lease: Lease) -> None:
+    """It owns the experiment and has written no status: no other one is to be started."""
+    (tmp_path / "rlship" / "state").mkdir(parents=True)
+    lease(owner(True))
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert "a sidecar (pid 4242 on n07) has begun and written no status yet" in result.stderr
+    assert "start one" not in result.stderr
+    lease(owner(False))
+    assert f"start one: rlship watch {tmp_path}" in run(tmp_path).stderr
+
+
 def test_a_killed_sidecar_ships_nothing(tmp_path: Path, lease: Lease) -> None:
     """Its last status said that rows are on their way; without it they are not, and no step is waited for."""
     watched(tmp_path, rows=150, sinks=[a_sink(sent=150)], actors=[an_actor(note="waits for r1", waiting="0.1")])
@@ -395,6 +464,20 @@ def test_no_experiment(tmp_path: Path, lease: Lease) -> None:
     assert result.exit_code == 1
     assert "no experiment in" in result.stderr
     assert "rlship.init(" in result.stderr
+
+
+def test_experiments_deeper_down_are_named(tmp_path: Path, lease: Lease) -> None:
+    """Where the folder given holds the folder of experiments, as `rlship run` makes it, that one is named."""
+    watched(tmp_path / "outputs" / "train-1")
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    said = (
+        f"no experiment in {tmp_path}, but a folder in it holds experiments\n  give that folder: {tmp_path}/outputs\n"
+    )
+    assert result.stderr == f"rlship: {said}"
+    watched(tmp_path / "more" / "train-2")
+    assert f"give one of them: {tmp_path}/more, {tmp_path}/outputs\n" in run(tmp_path).stderr
 
 
 def test_a_damaged_status(tmp_path: Path, lease: Lease) -> None:

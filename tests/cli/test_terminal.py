@@ -378,6 +378,8 @@ def test_an_actor_without_steps_is_told_by_its_streams() -> None:
     facts: dict[str, Any] = {"ranks_seen": 2, "ranks_expected": 2, "step": None, "open_step": None, "open_units": 0}
     before = a_status(actors=[an_actor(actor="generator", **facts)], streams=[stream])
     after = a_status(actors=[an_actor(actor="generator", **facts, missing=["1.0"])], streams=[lost])
+    assert terminal.columns(before)[2].split() == ["generator", "2/2", *"----", "see", "stream"]
+    assert any(line.startswith("stream generator: ") for line in terminal.columns(before))
     assert terminal.columns(after)[2].split()[:2] == ["generator", "1/2"]
     assert terminal.columns(after)[2].endswith("rep 1 r0  silent for 18 s, did not close")
     assert terminal.lines(before, after) == ["generator up to step 57 and 22.0 s after the start: missing rep 1 r0"]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.report.survey import MAX_LISTED, MAX_WRITERS
+from rlship_sidecar.report.status import MAX_WRITERS
+from rlship_sidecar.report.survey import MAX_LISTED
 from tests.endtoend.evidence import newest, shipped
 from tests.endtoend.hostile import closed, line, metrics, opened
 from tests.endtoend.sidecar import environment, rlship, watching

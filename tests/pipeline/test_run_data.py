@@ -258,6 +258,19 @@ def test_the_first_row_comes_with_all_that_was_said() -> None:
         assert sim.store.read_run().config["g"] == 3 and not sim.experiment.run_book.pending
 
 
+def test_how_an_attempt_was_started_is_no_change_of_the_run() -> None:
+    """Its command, host and job are listed as changes and not counted, also after a restart of the sidecar."""
+    with simulation() as sim:
+        for attempt in (0, 1):
+            facts = {"command": ["python", str(attempt)], "host": f"n{attempt}", "git": f"9f{attempt}"}
+            sim.write(f"{attempt}.jsonl", file(run(1.0, facts=facts), id=f"w{attempt}", attempt=attempt))
+        sim.finish()
+        for _ in range(2):
+            listed = {one.key[0] for one in changes_of(sim.store.merged_run())}
+            assert (listed, sim.experiment.run_book.changes) == ({"command", "host", "git"}, 1)
+            sim.restart()
+
+
 def test_members_of_a_changed_object_have_no_order() -> None:
     """Two records name a key's members in different orders: the store and the reference have one change."""
     files = {

@@ -157,12 +157,16 @@ def test_a_known_clock_corrects_the_silence(sim: Simulation) -> None:
 
 
 def test_lines_that_wait_to_be_read_are_no_silence(sim: Simulation) -> None:
-    """While a file is read its newest line is not known yet."""
+    """While a file is read its newest line is not known yet, however long its lines wait for those of slower files."""
     sim.write("a.jsonl", file(*(log(step, x=1) for step in range(100_000))))
     sim.experiment.tick(sim.now, T0 + 5000)
     (writer,) = survey(sim.experiment, (), now=sim.now, wall=T0 + 5000).writers
     assert writer.unread > 0
     assert writer.silent_s == 0.0
+    sim.wait(100)
+    (writer,) = survey(sim.experiment, (), now=sim.now, wall=T0 + 5100).writers
+    assert writer.silent_s == 0.0
+    assert silences(sim, T0 + 5100) == [5100.0]
 
 
 def test_the_rate_of_steps_falls_with_the_steps(sim: Simulation) -> None:
@@ -316,6 +320,22 @@ def test_an_actor_whose_step_waits(sim: Simulation) -> None:
     found = actor_of(sim)
     assert found.waiting == "0.1"
     assert found.note.endswith("waited 3 s for r1; goes on without it after 30 s of silence")
+
+
+def test_a_step_that_waits_for_slower_ranks(sim: Simulation) -> None:
+    """Ranks that have written since it began to wait are said to be at a step; silence counts once it lasts."""
+    for rank in range(3):
+        sim.write(f"r{rank}.jsonl", file(log(0, x=1.0), barrier(0), id=f"r{rank}", rank=rank, world=3, beat=10))
+    sim.tick()
+    sim.write("r0.jsonl", more(*(record for step in range(1, 6) for record in (log(step, x=1.0), barrier(step)))))
+    sim.tick()
+    sim.wait(3)
+    sim.write("r1.jsonl", more(log(1, x=1.0)))
+    assert actor_of(sim).note.endswith("waited 3 s for r1, r2; goes on without them after 30 s of silence")
+    sim.write("r2.jsonl", more(log(0, y=1.0)))
+    assert actor_of(sim).note == "step 1 has waited 3 s for r1, r2; r1 is at step 1, r2 at step 0"
+    sim.wait(16)
+    assert actor_of(sim).note.endswith("waited 19 s for r1, r2; goes on without them after 30 s of silence")
 
 
 def test_a_step_that_waits_for_writers_without_beats(sim: Simulation) -> None:

@@ -40,6 +40,21 @@ def job(tmp_path: Path) -> Path:
     return make(tmp_path / "grpo", {f"r{rank}.jsonl": lines(rank) for rank in range(3)})
 
 
+def test_rows_of_other_steps_are_not_reported(tmp_path: Path) -> None:
+    """A replay of some steps names the ranks that left out a metric at these steps, not at those it has no row of."""
+    ranks = {}
+    for rank in range(2):
+        kept = [(step, {"x": 1.0} | ({"kl": 1.0} if not (rank and step in (11, 17, 18)) else {})) for step in range(20)]
+        records = [record for step, values in kept for record in (log(step, **values), barrier(step))]
+        ranks[f"r{rank}.jsonl"] = file(*records, CLOSE, id=f"r{rank}", rank=rank, world=2)
+    job = make(tmp_path / "job", ranks)
+    found = {}
+    for steps in (None, Steps(10, 12), Steps(12, 14)):
+        done = replay(ReplayRequest(job, Config(), steps, dry_run=True))
+        found[steps] = [(one.rows, one.first, one.last) for one in done.short]
+    assert found == {None: [(3, 11, 18)], Steps(10, 12): [(1, 11, 11)], Steps(12, 14): []}
+
+
 def test_a_rank_that_died_holds_up_no_row(job: Path, tmp_path: Path) -> None:
     """All rows are made while the files are read, no row waits for the end, and no row is revised."""
     again(job, tmp_path / "out")

@@ -181,7 +181,7 @@ def _known(experiment: Path, settings: Config) -> _Known:
         require_place(experiment, state, any_owner=True)
         if (refused := state_owner.look(experiment, state)) is not None:
             raise refused
-        return _Known(experiment, state, last_status.read(state, settings.lease_ttl_s), None)
+        return _Known(experiment, state, last_status.read(experiment, state, settings.lease_ttl_s), None)
     except RlshipError as problem:
         return _Known(experiment, state, None, problem)
 
@@ -193,8 +193,11 @@ def _of_experiment(known: _Known) -> Iterator[DoctorFinding]:
     if known.problem is not None:
         yield findings.of_problem("state", known.problem)
     elif known.last is None:
-        do = f"rlship watch {shlex.quote(str(known.experiment))}"
-        yield findings.DoctorFinding("sidecar", "none has watched it yet", do, True)
+        if (begun := last_status.beginning(known.state_dir)) is not None:
+            yield findings.DoctorFinding("sidecar", begun)
+        else:
+            do = f"rlship watch {shlex.quote(str(known.experiment))}"
+            yield findings.DoctorFinding("sidecar", "none has watched it yet", do, True)
     else:
         now, owner = known.last
         ended = last_status.ended(now)

@@ -12,7 +12,7 @@ import click
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import state_dir_option
 from rlship_sidecar.cli.outfile import STDOUT, outages, writing
-from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem, no_experiment
+from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem
 from rlship_sidecar.report import terminal
 from rlship_sidecar.similar import similar
 
@@ -164,7 +164,7 @@ def _the_experiment(directory: Path) -> Path:
 
     found = discover.experiments(directory)
     if not found:
-        raise no_experiment(directory)
+        raise discover.nothing_in(directory)
     if len(found) > 1:
         raise UsageProblem(
             f"{directory} holds {len(found)} experiments, and export takes one", f"name it, such as {found[0]}"

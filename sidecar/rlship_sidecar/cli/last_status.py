@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import time
@@ -16,7 +17,7 @@ from rlship_sidecar.report import terminal
 if TYPE_CHECKING:
     from rlship_sidecar.ownership.lease import Owner
     from rlship_sidecar.report.ended import EndedProcesses
-    from rlship_sidecar.report.status import Status
+    from rlship_sidecar.report.status import Status, WriterStatus
 
 STALE_S = 30.0  # a sidecar writes a status at least every few seconds
 DATED_S = 120.0  # older than that, a person wants to see a date
@@ -37,9 +38,10 @@ class SidecarState(NamedTuple):
         return f"{self.what}. {self.do}" if self.do else self.what
 
 
-def read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | None:
+def read(experiment: Path, state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | None:
     """The last status in a state folder, with `running` as it is now, and the present or last owner; None without a
-    status. Raises RlshipError.
+    status. Where no sidecar reads now, writers' files that none has read are listed too, and then nothing is finished.
+    Raises RlshipError.
     """
     import msgspec
 
@@ -65,7 +67,48 @@ def read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | N
     known.running = holder is not None and (
         _rests(known, holder) if holder.released else _alive(holder, known, lease_ttl_s)
     )
+    if _is_stale(known):
+        new = _never_read(experiment, known)
+        known.writers += new
+        known.finished = known.finished and not new
     return known, holder
+
+
+def beginning(state_dir: Path) -> str | None:
+    """Describe the living sidecar of an experiment without a status; None without such a sidecar."""
+    from rlship_sidecar.ownership.lease import owner
+
+    try:
+        holder = owner(state_dir)
+    except OSError:
+        return None
+    if holder is None or not holder.alive:
+        return None
+    return f"a sidecar (pid {holder.pid} on {terminal.clean(holder.host)}) has begun and written no status yet"
+
+
+def _is_stale(known: Status) -> bool:
+    """True if no sidecar has read on since the status."""
+    return not known.running or time.time() - known.t > STALE_S
+
+
+def _never_read(experiment: Path, known: Status) -> list[WriterStatus]:
+    """The writers' files with lines that the status does not know: those of a job, or an agent, that began later."""
+    from rlship_sidecar.report.status import MAX_WRITERS, never_read
+    from rlship_sidecar.tail.listing import WRITERS_FOLDER, list_writers
+
+    folder, names = experiment / WRITERS_FOLDER, {writer.file for writer in known.writers}
+    # A status does not list all of very many files: of those it leaves out, the time says which are new.
+    since = known.t if len(names) >= MAX_WRITERS else -math.inf
+    found = []
+    with suppress(OSError):
+        for name in list_writers(os.fspath(folder)).files:
+            if name not in names:
+                with suppress(OSError):
+                    seen = os.lstat(folder / name)
+                    if seen.st_size and seen.st_mtime > since:
+                        found.append(never_read(name, seen.st_size))
+    return found
 
 
 def _still_there(where: str) -> str:
@@ -98,10 +141,13 @@ def ended(now: Status) -> EndedProcesses:
     from rlship_sidecar.tail.listing import WRITERS_FOLDER
 
     t = time.time()
-    is_stale = not now.running or t - now.t > STALE_S
+    is_stale = _is_stale(now)
     silent_s, ends = {}, FileEnds()
     for writer in now.writers:
         if not writer.awaited:
+            # An agent writes on after the job, and a process that another one took the place of may do so.
+            if is_stale and not (writer.closed or writer.format or writer.is_never_read) and _has_grown(now, writer):
+                ends.unread.add(writer.file)
             continue
         silent_s[writer.file] = max(0.0, writer.silent_s + t - now.t)
         if is_stale and not writer.format:
@@ -117,6 +163,16 @@ def ended(now: Status) -> EndedProcesses:
     return ended_processes(now, silent_s, ends)
 
 
+def _has_grown(now: Status, writer: WriterStatus) -> bool:
+    """True if a file was written after the status."""
+    from rlship_sidecar.tail.listing import WRITERS_FOLDER
+
+    try:
+        return os.lstat(Path(now.experiment, WRITERS_FOLDER, writer.file)).st_mtime > now.t
+    except OSError:
+        return False
+
+
 def sidecar(now: Status, owner: Owner | None, ended: EndedProcesses) -> SidecarState:
     """Describe the sidecar of an experiment whose last status is `now`."""
     age_s = max(0.0, time.time() - now.t)
@@ -128,24 +184,39 @@ def sidecar(now: Status, owner: Owner | None, ended: EndedProcesses) -> SidecarS
         host, old = terminal.clean(owner.host), terminal.duration(age_s)
         is_old = f"process {owner.pid} on {host} is alive, but its last status is {old} old (state disk full?)"
         return SidecarState(is_old, wanting=True)
+    unread = _not_read(now, ended)
+    is_over = terminal.finished(now) and not unread
     if owner and owner.released and now.running:
-        state = "finished: all writers closed, all rows delivered" if terminal.finished(now) else "at rest: nothing new"
+        state = "at rest: " + (", ".join(unread) or "nothing new")
+        state = "finished: all writers closed, all rows delivered" if is_over else state
         return SidecarState(f"{state}; as of {age}. The sidecar ({who}) goes on if a file changes")
     if owner and owner.released:
         who = ""
     if now.running:
         return SidecarState(f"sidecar running ({who}), as of {age}")
-    if terminal.finished(now):
+    if is_over:
         return SidecarState(f"finished: all writers closed, all rows delivered; as of {age}")
     last = f" (the last was {who})" if who else ""
     where = shlex.quote(terminal.clean(now.experiment))
-    without = f"no sidecar running{last}; as of {age}"
+    without = "; ".join([f"no sidecar running{last}", f"as of {age}", *unread])
     if not ended.all:
         return SidecarState(without, f"To go on: rlship watch {where}", wanting=True)
     if _is_left(now, ended, age_s):
         do = f"To make and deliver the last rows: rlship watch --once {where}"
         return SidecarState(without, do, wanting=True)
     return SidecarState(without, f"All rows are delivered; once the job goes on: rlship watch {where}")
+
+
+def _not_read(now: Status, ended: EndedProcesses) -> list[str]:
+    """What no sidecar has read: files that it never knew, and those that grew."""
+    new = [writer.unread for writer in now.writers if writer.is_never_read]
+    grown = len(ended.unread)
+    found = []
+    if new:
+        found.append(f"{terminal.counted(len(new), 'file')} that no sidecar has read ({terminal.size(sum(new))})")
+    if grown:
+        found.append(f"{terminal.counted(grown, 'file')} {'has' if grown == 1 else 'have'} grown since")
+    return found
 
 
 def _is_left(now: Status, ended: EndedProcesses, age_s: float) -> bool:

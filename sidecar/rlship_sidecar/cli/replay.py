@@ -27,7 +27,6 @@ from rlship_sidecar.errors import (
     OK,
     REFUSED,
     RlshipError,
-    no_experiment,
     worst,
 )
 from rlship_sidecar.report import terminal
@@ -108,7 +107,7 @@ def replay(
 
     from rlship_sidecar.cli.settings import SettingsOf
     from rlship_sidecar.replay.run import LIVE_PLACES
-    from rlship_sidecar.tail.discover import experiments
+    from rlship_sidecar.tail.discover import experiments, nothing_in
 
     chosen = None if steps is None else parse_steps(steps, "--steps")
     settings_of = SettingsOf(
@@ -124,7 +123,7 @@ def replay(
     root = Path(os.path.realpath(directory))
     found = experiments(root)
     if not found:
-        raise no_experiment(directory)
+        raise nothing_in(directory)
     if found == [root] and config_file is None and not quiet:
         _say_settings_above(root)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see `watch`

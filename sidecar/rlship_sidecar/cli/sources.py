@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlship_sidecar.cli import places
-from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, no_experiment
+from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Experime
     named = bool(state_dir or os.environ.get("RLSHIP_STATE_DIR"))  # named by the user, not by a file in the folder
     found = discover.experiments(directory)
     if not found:
-        raise no_experiment(directory)
+        raise discover.nothing_in(directory)
     with ExitStack() as stack:
         sources = []
         for experiment in found:

@@ -15,7 +15,7 @@ from rlship_sidecar import output
 from rlship_sidecar.cli import last_status, places
 from rlship_sidecar.cli.options import file_option, json_option, state_dir_option
 from rlship_sidecar.cli.plain_report import is_terminal
-from rlship_sidecar.errors import FAILED, INCOMPLETE, OK, REFUSED, NothingToWatch, RlshipError, no_experiment, worst
+from rlship_sidecar.errors import FAILED, INCOMPLETE, OK, REFUSED, NothingToWatch, RlshipError, worst
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def status(
 
     A terminal gets an overview of several experiments that fits it, running ones first.
 
-    Exits with 3 if data are incomplete or a process ended without a close, with 4 if a sink of the last sidecar
-    refused the rows.
+    Exits with 3 if data are incomplete, a process ended without a close or no sidecar has read a file, with 4 if a sink
+    of the last sidecar refused the rows.
     """
     places.require(directory)
     from rlship_sidecar import config
@@ -59,8 +59,9 @@ def status(
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, file=file, ships=False)
     found = sorted(discover.experiments(directory), key=lambda path: terminal.natural(str(path)))
     if not found:
-        raise no_experiment(directory)
-    unwatched, codes = [], set()
+        raise discover.nothing_in(directory)
+    unwatched: dict[Path, str | None] = {}
+    codes = set()
     overview: list[tuple[Status, EndedProcesses]] = []
     fits = not (full or writers or json) and len(found) > 1 and is_terminal(sys.stdout, os.environ)
     shown = 0
@@ -71,7 +72,7 @@ def status(
             require_place(experiment, state, any_owner=True)
             if (refused := state_owner.look(experiment, state)) is not None:
                 raise refused
-            known = last_status.read(state, settings.lease_ttl_s)
+            known = last_status.read(experiment, state, settings.lease_ttl_s)
         except RlshipError as problem:
             if len(found) == 1:
                 raise
@@ -81,7 +82,7 @@ def status(
             codes.add(FAILED)
             continue
         if known is None:
-            unwatched.append(experiment)
+            unwatched[experiment] = last_status.beginning(state)
             continue
         now, owner = known
         ended = last_status.ended(now)
@@ -99,20 +100,23 @@ def status(
     if overview:
         _print_overview(directory, overview)
     if unwatched and not codes:
+        if living := next(filter(None, unwatched.values()), ""):
+            raise NothingToWatch(f"{directory}: {living}", f"look again: rlship status {shlex.quote(str(directory))}")
         raise NothingToWatch(
             f"no sidecar has watched {directory} yet"
             if len(found) == 1
             else f"no sidecar has watched anything in {directory} yet",
             f"start one: rlship watch {directory}",
         )
-    for experiment in unwatched:
-        click.echo(
-            f"{terminal.clean(str(experiment))}: no sidecar has watched it yet: rlship watch {directory}", err=True
-        )
+    for experiment, begun in unwatched.items():
+        said = begun or f"no sidecar has watched it yet: rlship watch {directory}"
+        click.echo(f"{terminal.clean(str(experiment))}: {said}", err=True)
     context.exit(worst(codes))
 
 
 def _incomplete(now: Status) -> bool:
+    if any(writer.is_never_read for writer in now.writers):
+        return True
     return not now.complete or now.dead_letter_count > 0 or now.dead_value_count > 0
 
 

@@ -12,7 +12,7 @@ import click
 from rlship.system import asked
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.signals import stop_on_signals
-from rlship_sidecar.errors import UsageProblem, no_experiment
+from rlship_sidecar.errors import UsageProblem
 
 
 @click.command(short_help="Log what this node and the job's processes on it use.")
@@ -109,7 +109,9 @@ def sysmon(
             context.exit(0)
         logged = agent.once(stop)
     if not logged and not stop.is_set():
-        raise no_experiment(directory)
+        from rlship_sidecar.tail.discover import nothing_in
+
+        raise nothing_in(directory)
     for path, found in logged.items():
         click.echo(as_json(path, found))
     context.exit(0)

@@ -42,7 +42,6 @@ from rlship_sidecar.errors import (
     OwnedElsewhere,
     RlshipError,
     UsageProblem,
-    no_experiment,
 )
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.observe.pulse import LoopSnapshot, Pulse
@@ -56,7 +55,7 @@ from rlship_sidecar.report.terminal import counted
 from rlship_sidecar.shortage import WAITS_FOR_DESCRIPTORS, is_shortage
 from rlship_sidecar.sinks.registry import foreseen
 from rlship_sidecar.store.store import StoreUnusable
-from rlship_sidecar.tail.discover import Directory, is_experiment
+from rlship_sidecar.tail.discover import Directory, is_experiment, nothing_in
 from rlship_sidecar.tail.looks import Looks
 from rlship_sidecar.tally import Tally
 
@@ -429,7 +428,7 @@ class _Daemon:
             if not fleet.queue.paths:
                 self._raise_owned()
             if fleet.is_empty and not self._setbacks.any_unusable and not self._stop.is_set():
-                raise no_experiment(self._directory)
+                raise nothing_in(self._directory)
             self._read_what_is_there()
             if not fleet.queue.paths or self._stop.is_set():
                 return drained

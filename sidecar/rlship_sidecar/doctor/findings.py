@@ -13,7 +13,7 @@ from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.report.claims import CLOCK_SLACK_S
 from rlship_sidecar.report.ended import EndedProcesses
 from rlship_sidecar.report.status import Status
-from rlship_sidecar.report.terminal import counted, duration
+from rlship_sidecar.report.terminal import counted, duration, size
 
 LEAST_FREE = 1 << 30  # a store, W&B's files and a job's lines fit in for some hours
 LEAST_FILES = 1000
@@ -143,7 +143,7 @@ def _of_space(space: Space) -> DoctorFinding:
         return DoctorFinding(
             "space", f"{space.path} is mounted read-only", "mount it for writing, or log elsewhere", True
         )
-    text = f"{_size(space.free)} free at {space.path}"
+    text = f"{size(space.free)} free at {space.path}"
     few = space.files is not None and space.files < LEAST_FILES
     if few:
         text += f", and room for {counted(space.files or 0, 'more file')}"
@@ -151,10 +151,6 @@ def _of_space(space: Space) -> DoctorFinding:
     return DoctorFinding(
         "space", text, "make room: lines wait in memory, and are dropped once that is full" if short else "", short
     )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def of_files(files: ExperimentFiles, watched: bool) -> Iterator[DoctorFinding]:

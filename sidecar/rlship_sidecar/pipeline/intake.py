@@ -342,6 +342,7 @@ class Intake:
 
     def _left(self, source: Source, *, left: bool) -> None:
         """Whether more of a file is to be read, without another look at it or another event."""
+        source.sightings.waits = left and not source.problem
         if self._turns is not None:
             self._turns.left(source, left=left)
         elif left:
@@ -448,6 +449,7 @@ class Intake:
                     self._note_end(source, left=False)
         for source, look, hung_s in turns.hanging():
             source.problem = f"{NO_ANSWER}: a look at it has taken {hung_s:.0f} s so far"
+            source.sightings.waits = False
             source.tail.hangs(look)
         return turns.unread()
 
@@ -465,13 +467,15 @@ class Intake:
             return False
         source.sightings.missed_at = None
         if size > read:
+            source.sightings.waits = True
             source.pace.grew(now)
             return True
-        source.sightings.found_all = now
+        source.sightings.found_all, source.sightings.waits = now, False
         return False
 
     def _failed(self, source: Source, error: OSError) -> None:
         self.files.forget(source.tail.path)
+        source.sightings.waits = False
         source.problem = "" if removed(source, error) else words(error)
         if isinstance(error, Replaced):
             self.replaced.append(source)

@@ -9,7 +9,7 @@ import msgspec
 
 from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.decode.lines import Batch
-from rlship_sidecar.run_data.merging import FAILED, FINISHED, OPEN, Voice, changes, in_order, merge
+from rlship_sidecar.run_data.merging import FAILED, FINISHED, OPEN, Voice, changes, counted, in_order, merge
 from rlship_sidecar.run_data.said import PARTS, Said
 from rlship_sidecar.store.changes import MergedRun
 from rlship_sidecar.store.run_said import ABOUT, changes_of, data_of, parts_of, said_by_file
@@ -31,7 +31,7 @@ class RunBook:
         self.said = said_by_file(store)
         self.merged = store.merged_run()
         self.data = data_of(self.merged)
-        self.changes = len(changes_of(self.merged))
+        self.changes = counted(changes_of(self.merged))
         self.pending = bool(self.said)  # the configuration may name another lead now
         self._lead = lead
         self._cpu_time = cpu_time
@@ -76,7 +76,7 @@ class RunBook:
             return
         if (text, changed) != (self.merged.data, self.merged.changes):
             self.merged = MergedRun(self.merged.version + 1, text, changed)
-            self.data, self.changes = data, len(found)
+            self.data, self.changes = data, counted(found)
 
     @property
     def is_unsaved(self) -> bool:

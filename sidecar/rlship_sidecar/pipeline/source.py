@@ -127,7 +127,7 @@ class Sightings:
     `taken`: it took the newest lines. `found_all`: the newest look that left no complete
     line; `found_all_before` is that look as of `taken`. So the newest line was written between these two.
     `missed_at`: what was read of the file was found missing, and still is. `unlisted`: its name was not in the folder
-    at the newest listing, though it may still be open here.
+    at the newest listing, though it may still be open here. `waits`: lines were found that are not taken yet.
     """
 
     taken: float = -math.inf
@@ -135,6 +135,7 @@ class Sightings:
     found_all_before: float = -math.inf
     missed_at: float | None = None
     unlisted: bool = False
+    waits: bool = False
 
     def take(self, now: float) -> None:
         """Lines were taken."""
@@ -145,8 +146,10 @@ class Sightings:
 
         `by_its_time` is their number by the line's own `t`. What this sidecar saw itself bounds it, because the
         writer's clock may be wrong. While more lines wait to be taken, the newest one is unknown: none of them counts
-        as old.
+        as old, however long they wait.
         """
+        if self.waits:
+            return 0.0
         least = max(0.0, now - self.taken)
         if self.found_all < self.taken:
             return least

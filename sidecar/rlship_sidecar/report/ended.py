@@ -92,5 +92,7 @@ def ended_processes(status: Status, silent_s: Mapping[str, float], ends: FileEnd
     closed = tuple(writer for writer in awaited if writer.file in ends.closed and not writer.failure)
     silent = {w.file: silent_s.get(w.file, 0.0) >= patience_s(w) and not w.format for w in awaited}
     ended = [w for w in awaited if w.failure or (w.file not in ends.closed and silent[w.file])]
-    over = bool(awaited) and len(ended) == len(awaited) - len(closed)
+    # Of a file that no sidecar has read it is not known whose it is: perhaps the job was started again.
+    others = any(writer.is_never_read for writer in status.writers)
+    over = bool(awaited) and len(ended) == len(awaited) - len(closed) and not others
     return EndedProcesses(tuple(ended), silent_s, over, closed, frozenset(ends.unread))

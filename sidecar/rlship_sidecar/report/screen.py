@@ -48,6 +48,7 @@ from rlship_sidecar.report.terminal import (
     left_out,
     natural,
     nonfinite,
+    not_read,
     present,
     where_of,
 )
@@ -414,12 +415,14 @@ class _View:
             return [began, "no lines yet"]
         chief = self._actors[0]
         step = [self.step_words] if self.step_words else []
+        unread = list(filter(None, [not_read(self._status)]))
         rate = [_rate(chief.steps_per_s)] if chief.steps_per_s else []
-        return [began, *step, *rate, *self.values.values()]
+        return [began, *step, *unread, *rate, *self.values.values()]
 
     def _stopped(self) -> list[str]:
         crash = [self._ended_words] if self.state == _UNWATCHED and self._ended_words else []
-        return [*crash, self.state_words, *([self.step_words] if self.step_words else []), *self.values.values()]
+        about = filter(None, [self.step_words, not_read(self._status)])
+        return [*crash, self.state_words, *about, *self.values.values()]
 
     @property
     def is_odd(self) -> bool:

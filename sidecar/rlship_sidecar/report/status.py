@@ -15,6 +15,8 @@ from rlship_sidecar.run_data.merging import AboutRun
 
 STATUS_FILE = "status.json"
 MAX_BYTES = 1 << 28
+MAX_WRITERS = 10_000  # beyond this, a status would be stale before it is written
+NEVER_READ = "no sidecar has read it yet"
 
 
 @dataclass(slots=True)
@@ -50,6 +52,16 @@ class WriterStatus:
     awaited: bool = False
     failure: str = ""
     unreadable: bool = False
+
+    @property
+    def is_never_read(self) -> bool:
+        """True if no sidecar knew the file; see `never_read`."""
+        return not self.actor and self.note == NEVER_READ
+
+
+def never_read(file: str, size: int) -> WriterStatus:
+    """A writer's file that a reader of the status found, and no sidecar has read."""
+    return WriterStatus(file, "", "", 0, 0, None, None, 0.0, size, False, NEVER_READ)
 
 
 @dataclass(slots=True)
@@ -200,8 +212,9 @@ class RunStatus(AboutRun, frozen=True, kw_only=True):
 
     `outcome` is "finished", "failed", "running" while a process of the lead's newest start lives, otherwise "unknown".
     `config`, `summary` and `facts` hold their first keys, with dots; of the first two there are `config_keys` and
-    `summary_keys` in all. `changes` counts the keys that got another value. `dropped` are the keys that writers kept to
-    themselves because they look like secrets, `left_out` counts values that met a bound.
+    `summary_keys` in all. `changes` counts the keys that got another value, without the facts of
+    each start. `dropped` are the keys that writers kept to themselves because they look like secrets, `left_out` counts
+    values that met a bound.
     """
 
     config_keys: int = 0

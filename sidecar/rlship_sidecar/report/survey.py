@@ -21,6 +21,7 @@ from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
 from rlship_sidecar.report.status import (
+    MAX_WRITERS,
     ActorStatus,
     AlertStatus,
     ClockStatus,
@@ -34,6 +35,7 @@ from rlship_sidecar.report.streams import lacking_status, nonfinite_statuses, st
 from rlship_sidecar.report.terminal import REPORTED_TO_JOB, counted
 from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.rows import STEP, Row, Unit, count_ranks, each_rank, process_place, rank_words
+from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
@@ -41,9 +43,8 @@ from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_foreign
 from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
+LATELY_S = 15.0  # a writer with a line, or a beat, in this time goes on
 MAX_SHORT = 20  # newest rows from which the ranks that are short of a metric are named
-# Beyond this, a status would be stale before it is written.
-MAX_WRITERS = 10_000
 MAX_ACTORS = 1000
 
 
@@ -99,7 +100,7 @@ def survey(
         _writer(source, present.silent_s(source), awaited=source.name in awaited)
         for source in _first(experiment.sources.values())
     ]
-    book = experiment.run_book
+    book, made = experiment.run_book, experiment.streaming.config.steps or Steps()
     lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(
         experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
@@ -137,7 +138,7 @@ def survey(
         claims=claims,
         row_function=MadeWith(store).row_function(),
         finished=bool(experiment.sources) and experiment.finished(),
-        short=[found for actor in actors if (found := _short(store, actor.actor)) is not None],
+        short=[found for actor in actors if (found := _short(store, actor.actor, made)) is not None],
         began=experiment.streaming.origin,
         newest_t=max((s.writer.newest_t for s in experiment.sources.values() if s.writer is not None), default=0.0),
         trends=trends.trends(behind),
@@ -205,14 +206,16 @@ def _actor(actor: Actor, newest: Row | None, living: list[Writer], now: float) -
     )
 
 
-def _short(store: Store, actor: str) -> ShortStatus | None:
-    """The rows of an actor that are short of ranks. Where many differ, the newest together say which ranks."""
+def _short(store: Store, actor: str, made: Steps) -> ShortStatus | None:
+    """The rows of an actor that are short of ranks. Rows are `made` of these steps alone. Where many rows differ, the
+    newest together say which ranks.
+    """
     steps = LoggedSteps(store, actor)
-    rows, first, last = steps.count_short()
+    rows, first, last = steps.count_short(made)
     if not rows:
         return None
     spellings: dict[str, set[tuple[str, ...]]] = {}
-    found = [orjson.loads(step.short or "{}") for step in steps.newest_short(MAX_SHORT)]
+    found = [orjson.loads(step.short or "{}") for step in steps.newest_short(made, MAX_SHORT)]
     for of_step in found:
         for metric, names in of_step.items():
             spellings.setdefault(metric, set()).add(tuple(names))
@@ -249,7 +252,10 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
         places = [process_place(writer.open.host, writer.open.pid) for writer in writers]
         who = ", ".join(f"{word}{place}" for word, place in zip(words, places)) + others
         end = f"goes on without {it} after "
-        if all(writer.open.beat for writer in writers):
+        if going_on := _steps_of_living(writers, actor.open[step].line_at, now):
+            at = [f"{word} {'is ' * (not nth)}at step {at}" for nth, (word, at) in enumerate(zip(words, going_on))]
+            end = f"{', '.join(at)}{others}"
+        elif all(writer.open.beat for writer in writers):
             end += f"{patience.grace_s:g} s of silence"
         else:
             end += f"{patience.max_wait_s:g} s, as {'it writes' if len(writers) == 1 else 'some write'} no beats"
@@ -259,6 +265,14 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
     else:
         return "", ""
     return whom, f"step {step} has waited {waited_s:.0f} s for {who}; {end}"
+
+
+def _steps_of_living(writers: list[Writer], since: float, now: float) -> list[int]:
+    """The steps that writers are at if all of them have written since a time, and lately; else none."""
+    newest = [writer.segments[-1] for writer in writers]
+    reached = [max(segment.barrier, segment.last) for segment in newest]
+    lately = max(since, now - LATELY_S)
+    return reached if all(writer.line_at > lately for writer in writers) and min(reached) >= 0 else []
 
 
 def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:

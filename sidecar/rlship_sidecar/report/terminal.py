@@ -33,6 +33,7 @@ NOTHING = "-"
 MAX_LINES = 20
 MAX_ROWS = 100  # rows of one table
 MAX_ERROR_CHARS = 2000  # characters of an error or a note, whose end holds the way out
+MUCH_UNREAD = 1_000_000  # bytes; a job that writes on always has a few that are not read yet
 REPORT_AFTER_S = 10.0  # seconds of trouble before a sink is reported
 REPORTED_TO_JOB = "reported to the job"  # how notes of wrong calls begin
 
@@ -65,6 +66,13 @@ def date(t: float, local: Callable[[float], time.struct_time] = time.localtime) 
 def counted(number: int, what: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def size(count: int) -> str:
+    """Format a number of bytes, such as 3105 bytes, 17.2 MB, 1.3 GB."""
+    if count < 1_000_000:
+        return counted(count, "byte")
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -133,6 +141,12 @@ def finished(status: Status) -> bool:
     return status.finished and all(sink.next_row >= status.rows for sink in status.sinks)
 
 
+def not_read(status: Status) -> str:
+    """`17.2 MB not read yet` while a sidecar has that much to catch up on; else ""."""
+    unread = sum(writer.unread for writer in status.writers)
+    return f"{size(unread)} not read yet" if unread >= MUCH_UNREAD else ""
+
+
 def failures(status: Status, most: int = MAX_LINES) -> list[str]:
     """Name the processes that ended with an error and were not started again: a line for each actor, error and step,
     at most `most`.
@@ -182,6 +196,7 @@ def footer(status: Status, names: RankNames, width: int | None = None) -> list[s
     """
     rows = [f"and {len(status.actors) - MAX_ROWS} more actors: --json"] if len(status.actors) > MAX_ROWS else []
     rows += [f"rows {status.rows}, row function {status.row_function}{_versions(status)}"]
+    rows += filter(None, [not_read(status)])
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink, status.running)}" for sink in status.sinks]
     rows += [_stream(stream, names, status.running) for stream in status.streams[:MAX_LINES]]
     rows += [_clock(clock) for clock in status.clocks[:MAX_LINES]]
@@ -242,6 +257,7 @@ def progress(status: Status) -> str:
     if len(status.actors) > MAX_LINES:
         parts.append(f"and {len(status.actors) - MAX_LINES} more actors")
     parts.append(f"rows {status.rows}")
+    parts += filter(None, [not_read(status)])
     parts += [f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows]
     parts += filter(None, [dead_totals(status)])
     return "; ".join(parts)
@@ -394,14 +410,14 @@ def _actor_cells(actor: ActorStatus, stream: StreamStatus | None, names: RankNam
         names.places(actor.actor, actor.missing) or NOTHING,
         (clean(actor.note, MAX_ERROR_CHARS) if running or not actor.waiting else "")
         or absent
-        or (_silence(stream) if stream is not None and actor.step is None else ""),
+        or ("" if stream is None or actor.step is not None else _silence(stream) or "see stream"),
     )
 
 
 def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
     return (
-        clean(f"{writer.actor}/{writer.replica}/r{writer.rank}", 40),
-        str(writer.attempt),
+        clean(f"{writer.actor}/{writer.replica}/r{writer.rank}", 40) if writer.actor else NOTHING,
+        str(writer.attempt) if writer.actor else NOTHING,
         _number(writer.step),
         _number(writer.barrier),
         "closed" if writer.closed else "failed" if writer.failure else duration(writer.silent_s),

@@ -23,6 +23,7 @@ MAX_MERGED_SIZE = 1 << 23  # bytes of a merged part as JSON
 MAX_CHANGES = 10_000
 MAX_PLACES = 100
 MAX_DROPPED = 1000
+OF_EACH_START = ("command", "host", "job")  # facts that say how and where a process was started, this time
 
 
 class Voice(NamedTuple):
@@ -70,6 +71,11 @@ class RunChange(msgspec.Struct, frozen=True):
     key: tuple[str, ...]
     before: Any
     after: Any
+
+
+def counted(found: Sequence[RunChange]) -> int:
+    """How many changes say something: not those of facts that each start of a job has of its own."""
+    return sum(not (one.part == "facts" and one.key[0] in OF_EACH_START) for one in found)
 
 
 class NamedPlace(msgspec.Struct, frozen=True):

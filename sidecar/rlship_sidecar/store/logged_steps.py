@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.tables import StoreTables
 
 _PAGE, _MAX_PAGE = 32, 4096  # steps of the first query of a walk, and of later ones at most
@@ -67,16 +68,19 @@ class LoggedSteps:
             yield from found
             step, page = found[-1].step, min(4 * page, _MAX_PAGE)
 
-    def newest_short(self, limit: int) -> list[LoggedStep]:
-        """The highest steps whose rows are short of ranks, the highest first."""
-        return self._ask("short is not null order by step desc", (), limit)
+    def newest_short(self, steps: Steps, limit: int) -> list[LoggedStep]:
+        """The highest of `steps` whose rows are short of ranks, the highest first."""
+        return self._ask(
+            "short is not null and step between ? and ? order by step desc", (steps.first, steps.last), limit
+        )
 
-    def count_short(self) -> tuple[int, int, int]:
-        """How many rows are short of ranks, and the first and the last of these steps (-1: none)."""
+    def count_short(self, steps: Steps) -> tuple[int, int, int]:
+        """How many rows of `steps` are short of ranks, and the first and the last of these steps (-1: none)."""
         self.flush()
         ((count, first, last),) = self.ledger.ask(
-            "select count(*), min(step), max(step) from logged_steps where actor = ? and short is not null",
-            (self.actor,),
+            "select count(*), min(step), max(step) from logged_steps where actor = ? and short is not null"
+            " and step between ? and ?",
+            (self.actor, steps.first, steps.last),
         )
         return (count, first, last) if count else (0, -1, -1)
 

@@ -10,10 +10,13 @@ import re
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from rlship_sidecar.errors import NothingToWatch, no_experiment
 from rlship_sidecar.tail.foreign.places import holds_foreign
 from rlship_sidecar.tail.foreign.readers import readers
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_utf8
@@ -21,6 +24,7 @@ from rlship_sidecar.tail.looks import Looks, Repeated, begin
 
 QUIET_S = 60.0  # A folder that has not changed for this long is taken for no experiment until it changes,
 LOOK_AGAIN_S = 10.0  # or until a file in it grows, which is checked this often
+MAX_NEAR_LOOKS, MAX_NEAR = 100, 3  # sub-folders that are looked into where there is no experiment, and that are named
 EXPLAIN_EVERY_S = 10.0  # between two looks for folders that are left out
 
 NONE_KNOWN: Mapping[str, Path] = {}
@@ -116,6 +120,17 @@ def excluded(directory: Path) -> dict[str, str]:
         elif os.path.islink(writers):
             found[folder] = f"is left out: {WRITERS_FOLDER} in it is a link, which is not followed"
     return found
+
+
+def nothing_in(directory: Path) -> NothingToWatch:
+    """The error for a folder without an experiment. It names sub-folders that hold experiments, such as `outputs`."""
+    near: list[Path] = []
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in islice((one for one in entries if one.is_dir(follow_symlinks=False)), MAX_NEAR_LOOKS):
+            if not entry.name.startswith(".") and is_utf8(entry.name):
+                with suppress(OSError):
+                    near += [directory / entry.name] if experiments(directory / entry.name) else []
+    return no_experiment(directory, sorted(near)[:MAX_NEAR])
 
 
 class Outlook(NamedTuple):
