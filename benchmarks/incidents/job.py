@@ -205,6 +205,7 @@ class Files:
         self._fingerprints = random.Random(f"{seed}/fingerprints").random() < 0.5
         self._ledger = random.Random(f"{seed}/ledger")
         self._logged: dict[str, bool] = {}
+        self._attempt = 0
         ranks, replicas = job.machine.ranks, job.machine.replicas
         version = {"policy_version": {"reduce": ["min", "max"], "per_rank": True, "unit": "global_step"}}
         loading = {"data/loading_s": {"reduce": "max", "unit": "s", "per_rank": True}}
@@ -226,11 +227,15 @@ class Files:
 
     def go_back(self, step: int, t: float, *, restart: bool) -> None:
         """The job goes back to a step, in new processes or in the same."""
+        self._attempt += restart
+        living = {str(one.at) for one in self._job.engines.living}
         for one in self._all():
-            if restart and one.actor != "node":
+            if one.actor == "node" or (one.actor == "generator" and one.replica not in living):
+                continue
+            if restart:
                 one.write(self._folder)
-                one.begin(t)
-            elif one.actor != "node":
+                one.begin(t, self._attempt)
+            else:
                 one.add({"kind": "rollback", "step": step, "t": t})
 
     def leave(self, at: int, t: float) -> None:
@@ -257,9 +262,10 @@ class Files:
         job, step, t = self._job, said.step, said.t
         for engine in job.engines.living:
             process = self._generators[engine.at]
-            if engine.since == step and step:
+            if engine.returned == step:
+                engine.returned = -1
                 process.write(self._folder)
-                process.begin(t - said.took)
+                process.begin(t - said.took, self._attempt)
             metrics = job.engines.metrics(engine, said.batch, said.rolled)
             process.log(step, t - 0.2, self._kept(metrics))
         for worker, process in enumerate(self._rewards):

@@ -29,6 +29,7 @@ class Engine:
     since: int = 0
     alive: bool = True
     back: int = 0  # the step at which it comes back
+    returned: int = -1  # the step at which it last did
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class Engines:
         for one in self.every:
             self.speeds[one.at] = self._speed(one)
             if not one.alive and 0 < one.back <= step:
-                one.alive, one.since, one.back = True, step, 0
+                one.alive, one.since, one.returned, one.back = True, step, step, 0
             if fault.hits("stale_replica", one.at):
                 continue
             if fault.hits("recovered_engine_old_weights", one.at):

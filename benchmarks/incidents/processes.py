@@ -28,9 +28,9 @@ class Process:
     attempt: int = -1
     lines: list[bytes] = field(default_factory=list)
 
-    def begin(self, t: float) -> None:
-        """Start, or start again after an end: a file of its own."""
-        self.attempt += 1
+    def begin(self, t: float, least: int = 0) -> None:
+        """Start, or start again after an end: a file of its own. The job is at attempt `least`."""
+        self.attempt = max(self.attempt + 1, least)
         name = self._name()
         self.add(
             {

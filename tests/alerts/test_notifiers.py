@@ -501,8 +501,8 @@ def test_a_replay_notifies_no_one(tmp_path: Path) -> None:
 
 
 def test_alerts_of_wandb(tmp_path: Path) -> None:
-    """`alerts` in [sink.wandb]: the one client tells W&B of each new episode once, with its level; a later revision and
-    an episode of long ago are no news.
+    """`alerts_from` in [sink.wandb]: the one client tells W&B of each new episode once, with its level; a later
+    revision and an episode of long ago are no news.
     """
     now = time.time()
 
@@ -517,7 +517,7 @@ def test_alerts_of_wandb(tmp_path: Path) -> None:
 
     with LoopbackBackend() as backend:
         sink = WandbSink(env=client_env(backend.environment(tmp_path / "home")))
-        run = make_run(tmp_path, rows=3, alerts="warning")
+        run = make_run(tmp_path, rows=3, alerts_from="warning")
         assert sink.open(run) == 0
         sink.write([verdict(0, at(1, 10)), verdict(1, at(1, 10), at(2, 10, "warning"), revision=1)])
         sink.write([verdict(2, at(3, 7200), revision=2)])

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,19 @@ def mends(*words: object) -> list[tuple[str, str, str]]:
     return [(one["about"], one["what"], one["do"]) for one in found if one["mend"]]
 
 
+@cache
+def files_of_a_job() -> dict[str, bytes]:
+    """What a job wrote that ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-c", JOB, folder], check=True, capture_output=True)
+        return {path.name: path.read_bytes() for path in Path(folder, "rlship").glob("*.jsonl")}
+
+
 def an_experiment(folder: Path) -> Path:
     """An experiment of a job that ended, with all its rows delivered."""
-    subprocess.run([sys.executable, "-c", JOB, str(folder)], check=True, capture_output=True)
+    (folder / "rlship").mkdir(parents=True)
+    for name, data in files_of_a_job().items():
+        (folder / "rlship" / name).write_bytes(data)
     done = CliRunner().invoke(rlship, ["watch", "--once", "--quiet", "--sink", "jsonl", str(folder)])
     assert done.exit_code == 0, done.output
     return folder

@@ -57,6 +57,21 @@ def test_a_second_daemon_is_refused_and_the_first_goes_on(tmp_path: Path) -> Non
     check_rows(experiment, shipped(experiment))
 
 
+def test_a_second_daemon_with_its_state_elsewhere_says_that_both_ship(tmp_path: Path) -> None:
+    """It has a run of its own, which may be meant, so it goes on; where the first has ended it says nothing."""
+    experiment, home, words = tmp_path / "job", tmp_path / "home", ("--sink", "jsonl", "--once", "--state-dir", "st")
+    with crew(experiment, "trainer", 1) as (worker,), watching(experiment, home=home) as first:
+        log(worker, 0)
+        first.until(lambda: has_step(experiment, 0))
+        worker.end()
+        second = rlship(home, "watch", experiment, *words)
+        assert second.returncode == 0, second.stderr
+        assert f"another sidecar (process {first.process.pid} on " in second.stderr
+        assert "each makes a run of its own" in second.stderr
+        assert first.stop() == 0, first.said()
+    assert "another sidecar" not in rlship(home, "watch", experiment, *words).stderr
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """Exit code 1, and the folder of nearly the same name."""
     (tmp_path / "outputs").mkdir()

@@ -1,4 +1,4 @@
-"""Programs in processes that are forked from one which has imported a package that takes long already."""
+"""Programs in processes forked from one that has already imported a package which takes long to import."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from pathlib import Path
 SERVER = """
 def _program():
     import {package}
-    import json, os, sys, tempfile
+    import json, os, sys, tempfile, warnings
     for line in sys.stdin:
         asked = json.loads(line)
-        if (pid := os.fork()) == 0:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the package may have started threads
+            pid = os.fork()
+        if pid == 0:
             break
         print(pid, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)

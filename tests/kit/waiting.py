@@ -24,6 +24,6 @@ def wait_until(
         if answered - began > timeout_s:
             raise AssertionError(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
         # A condition that reads much leaves the cores to what it waits for most of the time.
-        time.sleep(max(POLL_S, 9 * (answered - asked)))
+        time.sleep(max(POLL_S, 3 * (answered - asked)))
         asked = time.monotonic()
     return time.monotonic() - began

@@ -76,6 +76,7 @@ class Job:
 
     folder: Path
     fault: Fault = healthy
+    restarted: int | None = None  # the generator that begins anew when the fault does
     steps: int = 90
     seed: int = 1
     _clock: float = T0
@@ -90,19 +91,31 @@ class Job:
             noise = random.Random(self.seed)
             for step in range(self.steps):
                 now = Now(step, step - FAULT_AT, noise)
+                if now.since == 0 and self.restarted is not None:
+                    generators[self.restarted].close()
+                    generators[self.restarted] = self._logger(stack, "generator", str(self.restarted), 0, 1, attempt=1)
                 if now.since >= 0:
                     self.fault(now)
                 self._step(now, trainers, generators, reward, nodes)
         return self.folder
 
     def _logger(
-        self, stack: ExitStack, actor: str, replica: str, rank: int, world: int | None, host: str = ""
+        self,
+        stack: ExitStack,
+        actor: str,
+        replica: str,
+        rank: int,
+        world: int | None,
+        *,
+        host: str = "",
+        attempt: int = 0,
     ) -> Logger:
         host = host or f"n{rank // 2}"
-        identity = Identity(actor, replica, rank, world, 0, "given", host)
+        identity = Identity(actor, replica, rank, world, attempt, "given", host)
         made = Logger(str(self.folder), identity, clock=lambda: self._clock, timing=Timing(beat=1e9, look=1e9))
         made.steps.count(False)
         made.start()
+        made.flush()  # so that its file begins now, by the job's clock
         stack.callback(made.close)
         return made
 

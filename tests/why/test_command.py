@@ -82,6 +82,15 @@ def replica_stale(now: Now) -> None:
         now.value["reward/total"] = 0.2
 
 
+def old_weights(now: Now) -> None:
+    """Generator 1 serves the weights of step 5; the trainer sees it two steps later."""
+    now.behind = {1: now.step - 6}
+    if now.since >= 2:
+        now.factor |= {"correctness/rollout_train_logp_diff": 8, "async/staleness": 6}
+    if now.since >= 8:
+        now.value["reward/total"] = 0.2
+
+
 def nan(now: Now) -> None:
     """Gradients are not finite from one step to the next."""
     now.value["train/grad_norm"] = float("nan")
@@ -125,6 +134,18 @@ def test_an_incident(tmp_path: Path, name: str) -> None:
     lines = text.stdout.splitlines()
     assert text.exit_code == 0 and len(lines) <= LINES
     assert max(map(len, lines)) <= WIDTH
+
+
+def test_a_generator_that_came_back_with_old_weights(tmp_path: Path) -> None:
+    """Its restart comes first, then its version, then what the trainer sees; it is not taken for one that is only slow
+    to get weights.
+    """
+    said = incident(tmp_path, old_weights, restarted=1)
+    first = said["causes"][0]
+    assert (first["cause"], first["place"], first["host"]) == ("replica_serves_checkpoint", "generator/1.0", "n0")
+    signs = said["signs"]
+    assert signs["restart"]["onset"]["step"] <= signs["version_falls"]["onset"]["step"] <= FAULT_AT + 1
+    assert (signs["restart"]["actor"], signs["restart"]["rank"]) == ("generator", "generator/1.0")
 
 
 def test_a_healthy_job_has_nothing_to_explain(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.rows import ALIGNED, LEDGER, Lineage, Row, Unit
-from rlship_sidecar.why.asking import Question, Reply, UnknownMetric, reply_to
+from rlship_sidecar.why.asking import NoFiles, Question, Reply, UnknownMetric, reply_to
 from rlship_sidecar.why.detectors import INSIDE, RESTARTS, Detector, detectors_of, follow, standing_out
 from rlship_sidecar.why.evidence import ABSENT, LATE, SHOWS, UNKNOWN, Evidence
 from rlship_sidecar.why.graph import Sign, graph_of, read
@@ -203,6 +203,21 @@ def test_late_and_before() -> None:
     assert (found["grad_up"].state, found["kv_full"].state) == (LATE, "before")
 
 
+def test_what_comes_and_goes_anyway_says_nothing() -> None:
+    """A cache that was full now and then before the episode is no sign of it; one that was once is."""
+
+    def full(*steps: int) -> Callable[[int, dict[str, float]], None]:
+        def fault(at: int, values: dict[str, float]) -> None:
+            timeouts(at, values)
+            values["gen/kv_usage"] = 1.0 if at in steps or at in (98, 99) else 0.5
+
+        return fault
+
+    habit = [at + more for at in (20, 40, 60) for more in (0, 1)]
+    assert evidence(rows(fault=full(*habit)))["kv_full"].state == "before"
+    assert evidence(rows(fault=full(20, 21)))["kv_full"].state == SHOWS
+
+
 def test_a_sign_that_ended_long_ago_does_not_count() -> None:
     """One that was over 50 steps before the episode is absent; one that was so 10 steps before shows."""
 
@@ -263,24 +278,24 @@ def test_signs_of_the_beginning() -> None:
 
 
 def test_the_window_bounds_what_is_kept() -> None:
-    """Of 3,000 steps 200 before the episode and 60 after it are looked at; the answer is the same as of these alone."""
+    """200 steps before the episode and 60 after it are looked at; the answer is the same as of these alone."""
 
     def fault(at: int, values: dict[str, float]) -> None:
-        timeouts(at - 1900, values)
+        timeouts(at - 400, values)
 
-    made = rows(2300, fault)
+    made = rows(700, fault)
     found = ask(made).answer
-    assert found is not None and found.episode.first.step == 2002
-    alone = ask(made[1802:2063]).answer
+    assert found is not None and found.episode.first.step == 502
+    alone = ask(made[302:565]).answer
     assert alone is not None
     assert [(c.cause, c.weight) for c in alone.candidates] == [(c.cause, c.weight) for c in found.candidates]
 
 
 def test_memory_does_not_grow_with_ranks() -> None:
-    """Of a thousand ranks a frame keeps those that stand apart."""
+    """Of hundreds of ranks a frame keeps those that stand apart."""
     made = rows(fault=timeouts)
     for one in made:
-        one.per_rank["trainer/bal/rank_active_s"] = [(f"0.{rank}", 1.0 + (rank == 7)) for rank in range(1000)]
+        one.per_rank["trainer/bal/rank_active_s"] = [(f"0.{rank}", 1.0 + (rank == 7)) for rank in range(300)]
     answer = ask(made).answer
     assert answer is not None
     assert answer.evidence["slow_rank"].state in ("before", SHOWS)
@@ -351,11 +366,12 @@ def test_ranks_are_looked_up_once() -> None:
         one.per_rank["trainer/rwd/latency_s"] = [("0.0", 1.0), ("0.1", slow), ("0.2", 1.0)]
     asked: list[set[str]] = []
 
-    def hosts(ranks: set[str]) -> dict[str, str]:
-        asked.append(ranks)
-        return {"trainer/0.1": "n7"}
+    class Seen(NoFiles):
+        def hosts(self, ranks: set[str]) -> dict[str, str]:
+            asked.append(ranks)
+            return {"trainer/0.1": "n7"}
 
-    said = ask(made, hosts=hosts)
+    said = ask(made, files=Seen())
     assert len(asked) == 1 and "trainer/0.1" in asked[0]
     assert said.hosts == {"trainer/0.1": "n7"}
     assert INSIDE not in "".join(asked[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from rlship_sidecar.why.graph import Graph, graph_of, read
 from rlship_sidecar.why.ranking import UNKNOWN_WEIGHT, Around, Explanation, rank, symptoms_of
 
 AT = 100  # when the episode began
+MADE = graph_of()
 
 
 def sign(*leads_to: str, within: int = 10, at: str = "") -> dict[str, Any]:
@@ -71,6 +73,14 @@ def test_what_does_not_show_makes_no_cause() -> None:
     assert weights(answer(made, [shows("other"), *calm]))["c"] == 2.5
     assert weights(answer(made, [shows("second"), *calm]))["c"] == 8 * 8
     assert weights(answer(made, [shows("second"), calm[0], shows("q")]))["c"] == 8 * 2.5 / 2.5
+
+
+def test_weak_signs_that_are_absent_are_no_proof() -> None:
+    """However many there are, together they divide by no more than one strong sign."""
+    signs = CHAIN | {name: sign() for name in "pqr"}
+    made = graph(signs, c=cause(decisive=["first"], weak=["p", "q", "r"]))
+    assert weights(answer(made, [shows("first"), without("p"), without("q")]))["c"] == pytest.approx(8)
+    assert weights(answer(made, [shows("first"), *map(without, "pqr")]))["c"] == 50 / 8
 
 
 def test_the_symptom_itself_is_weak_evidence() -> None:
@@ -203,8 +213,24 @@ def test_symptoms_are_the_signs_that_the_rule_saw() -> None:
         assert symptoms_of(odd, [rule], made, evidence), f"no sign of the graph sees what {rule.name} does"
 
 
+@pytest.mark.parametrize("others", [UNKNOWN, ABSENT])
+@pytest.mark.parametrize("name", MADE.causes)
+def test_a_cause_all_of_whose_signs_show_comes_first(name: str, others: str) -> None:
+    """Of every cause that comes with rlship: its signs show in the order of the graph, no other sign does."""
+    made = MADE
+    signs = made.causes[name].shows
+    depth = {one: sum(one in made.reach(other) and other not in made.reach(one) for other in signs) for one in signs}
+    evidence = {one: without(one, others) for one in made.signs}
+    for part in made.causes[name].evidence:
+        evidence[part.sign] = shows(part.sign, 90 + 2 * depth[part.sign]) if part.wanted else without(part.sign)
+    leads_down = any("reward_down" in made.reached[one] for one in signs)
+    symptom = "reward_down" if leads_down else max(signs, key=lambda one: depth[one])
+    evidence[symptom] = shows(symptom)
+    first = rank(made, EPISODE, [symptom], evidence).candidates[0]
+    assert first.cause is not None and first.cause.name == name
+
+
 STATES = st.sampled_from([SHOWS, ABSENT, UNKNOWN, LATE, BEFORE])
-MADE = graph_of()
 
 
 @st.composite

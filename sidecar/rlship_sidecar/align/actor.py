@@ -92,7 +92,7 @@ class Actor:
                 if step != before:
                     before = step
                     if step not in windows:
-                        windows[step] = self._window(writer, step, line[1], now)
+                        windows[step] = self._take_in_or_mark(writer, step, line[1], now)
                     elif starts.get(step, -1) > line[1]:
                         starts[step] = line[1]
                     window = windows[step]
@@ -103,7 +103,7 @@ class Actor:
         for sparse in batch.sparse:
             segment = segments[sparse.segment]
             segment.met(sparse.step, sparse.step)
-            if (window := self._window(writer, sparse.step, sparse.offset, now)) is not None:
+            if (window := self._take_in_or_mark(writer, sparse.step, sparse.offset, now)) is not None:
                 window.sparse.append((segment, sparse))
         for sample in batch.samples:
             unit = units.get(sample.step)
@@ -136,8 +136,10 @@ class Actor:
             unit.window = None
             self.kept -= 1
 
-    def _window(self, writer: Writer, step: int, offset: int, now: float) -> UnitLines | None:
-        """Where the values of a line go that begins at `offset`; None where they are not kept. A row gets dirty."""
+    def _take_in_or_mark(self, writer: Writer, step: int, offset: int, now: float) -> UnitLines | None:
+        """The kept values of an open step, for a line that begins at `offset`. None where they are not kept, and for a
+        late line, of which the row is marked dirty.
+        """
         unit = self.open.get(step)
         if unit is None:
             partial = self.rows.lacks_ranks(step) if step <= self.highest_closed else None

@@ -52,8 +52,8 @@ class ReplicaAtStep(NamedTuple):
 
 class Waiting(NamedTuple):
     """What keeps a step from being complete: writers, and whether ranks that never opened may still come. `how`
-    is what a row is called once nothing is waited for: "end" if files would be waited for that do not go on, "partial"
-    if processes would be that failed.
+    is why a row appears once nothing is waited for: "end" if some file would be waited for that was cut or is gone,
+    "partial" if some process would be that failed.
     """
 
     writers: tuple[Writer, ...]

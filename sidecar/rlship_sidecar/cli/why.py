@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json as as_json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -122,7 +122,7 @@ def _reply(source: ExperimentTables, question: Question, settings: Config, graph
             settings.lead,
             rules_of(settings.alert),
             graph,
-            partial(_hosts, source),
+            _WriterFiles(source),
         )
     except UnknownMetric as problem:
         near = f"did you mean {' or '.join(problem.near)}? " if problem.near else ""
@@ -145,22 +145,51 @@ def _rows(source: ExperimentTables) -> Iterable[Row]:
     return source.rows(RecordFilter(), every=True)
 
 
-def _hosts(source: ExperimentTables, ranks: set[str]) -> Mapping[str, str]:
-    """The hosts of ranks, as their newest files say."""
-    from rlship_sidecar.export.reading import Unreadable, files_of, identify
+class _KnownProcess(NamedTuple):
+    """What one file says of its process."""
 
-    found: dict[str, tuple[int, str]] = {}
-    if not ranks:
-        return {}
-    with suppress(OSError), files_of(source.path) as files:
-        for file in files:
-            with suppress(Unreadable):  # it is reported with the exit code
-                identify(file)
-            if (opened := file.open) is not None and opened.host:
-                rank = f"{opened.actor}/{opened.replica}.{opened.rank}"
-                if rank in ranks:
-                    found[rank] = max(found.get(rank, (-1, "")), (opened.attempt, opened.host))
-    return {rank: host for rank, (_, host) in found.items()}
+    rank: str
+    attempt: int
+    t: float
+    host: str
+
+
+class _WriterFiles:
+    """What the files of an experiment say of its processes. They are read once, when first asked for."""
+
+    def __init__(self, source: ExperimentTables) -> None:
+        self._source = source
+
+    @cached_property
+    def _processes(self) -> list[_KnownProcess]:
+        from rlship_sidecar.export.reading import Unreadable, files_of, identify
+
+        found = []
+        with suppress(OSError), files_of(self._source.path) as files:
+            for file in files:
+                with suppress(Unreadable):  # it is reported with the exit code
+                    identify(file)
+                if (opened := file.open) is not None:
+                    rank = f"{opened.actor}/{opened.replica}.{opened.rank}"
+                    found.append(_KnownProcess(rank, opened.attempt, opened.t or 0.0, opened.host or ""))
+        return found
+
+    def hosts(self, ranks: set[str]) -> Mapping[str, str]:
+        """The hosts of ranks, as their newest files say."""
+        newest: dict[str, _KnownProcess] = {}
+        for one in self._processes if ranks else ():
+            if one.rank in ranks and one.host and one[1:] > newest.get(one.rank, _NO_PROCESS)[1:]:
+                newest[one.rank] = one
+        return {rank: one.host for rank, one in newest.items()}
+
+    def begun(self, actor: str, first: float, last: float) -> Sequence[str]:
+        """The ranks of an actor of which a later process began between two times."""
+        own = [one for one in self._processes if one.rank.startswith(f"{actor}/")]
+        earlier = {one.rank: min(other.t for other in own if other.rank == one.rank) for one in own}
+        return sorted({one.rank for one in own if earlier[one.rank] < one.t and first <= one.t <= last})
+
+
+_NO_PROCESS = _KnownProcess("", -1, 0.0, "")
 
 
 def _answered(source: ExperimentTables, reply: Reply, graph: Graph, *, json: bool) -> Iterator[str]:

@@ -24,7 +24,7 @@ from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.notifiers.mail import Mail
 from rlship_sidecar.observe.own import SelfMetrics
 from rlship_sidecar.ownership.inherit import lost_its_store
-from rlship_sidecar.ownership.lease import Lease, acquire
+from rlship_sidecar.ownership.lease import Lease, acquire, owner
 from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.ownership.state_owner import location, ownership_error
 from rlship_sidecar.pipeline.alert_book import Alerting
@@ -41,6 +41,7 @@ from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import CountingStore
+from rlship_sidecar.tail.listing import WRITERS_FOLDER
 from rlship_sidecar.tally import Tally
 
 IDLE_POLL_S = 1.0  # between two looks at the clock where change events wake the loop
@@ -401,6 +402,7 @@ def open_watched(
             f"{state_dir} has lost its store: a new one is begun, all rows are made again from the files, and W&B gets "
             "a new run; the file sinks refuse what they wrote for the old one until it is moved away"
         )
+    beside = "" if replay is not None else _shipped_beside(path, state_dir)
     lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
     store: CountingStore | None = None
     try:
@@ -432,7 +434,7 @@ def open_watched(
             store.close()
         lease.release()
         raise
-    news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
+    news = "; ".join(filter(None, [news, beside, _other_streams(experiment, config)]))
     charts = Charts()
     charts.look(experiment)
     run = SinkContext(
@@ -483,6 +485,21 @@ def _places_before(state_dir: Path) -> dict[str, str]:
 
 def _patience(config: Config) -> Patience:
     return Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s)
+
+
+def _shipped_beside(path: Path, state_dir: Path) -> str:
+    """Describe a sidecar that ships the experiment too, with its state in the usual place."""
+    usual = path / WRITERS_FOLDER / "state"
+    if os.path.realpath(usual) == os.path.realpath(state_dir):
+        return ""
+    with suppress(OSError):  # what cannot be read is not ours to look into
+        other = owner(usual)
+        if other is not None and other.alive is not False:
+            return (
+                f"another sidecar (process {other.pid} on {other.host}) ships this experiment too, with its state in "
+                f"{usual}: each makes a run of its own with all rows; stop one of them unless that is meant"
+            )
+    return ""
 
 
 def _other_streams(experiment: Experiment, config: Config) -> str:

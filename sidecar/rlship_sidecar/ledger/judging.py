@@ -22,9 +22,10 @@ _FLAT = 1e-12  # a variance below this share of the mean square is rounding
 class Verdict:
     """What became of one group.
 
-    `step` is where it was trained, None if it was not. Then `tau` is the time from which it is decided; `pending`:
-    neither trained nor dropped, so that it is lost once the trainer goes on behind `tau`, and else still open. `counts`
-    are those of `COUNTS` and `SAMPLES` that are not 0, `compared` whether each compared field differs.
+    `step` is where it was trained, None if it was not. Then `tau` is the time after which its fate is settled.
+    `pending`: it was neither trained nor dropped by then; it is lost if the trainer has an entry at or after `tau`,
+    else open. `counts` are those of `COUNTS` and `SAMPLES` that are not 0, `compared` whether each compared field
+    differs.
     """
 
     t: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rlship_sidecar.rows import ALERT, ALIGNED, STEP, Lineage, Unit
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 _TABLES = ("alert_steps", "alert_states", "alert_episodes", "alert_dirty")
 _OF = "submission = ? and attempt = ? and rollbacks = ?"
@@ -25,7 +25,7 @@ class RulePiece(NamedTuple):
 class AlertTables:
     """The tables whose names begin with `alert_`, and the keys of `meta` that do."""
 
-    ledger: Ledger
+    ledger: StoreTables
 
     # What was evaluated --------------------------------------------------------------------------------------------
 

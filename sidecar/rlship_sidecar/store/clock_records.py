@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlship_formats.reading import Clock
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 
 @dataclass(frozen=True, slots=True)
 class ClockTable:
     """The clock records of all hosts. Times are those of the host's own clock."""
 
-    ledger: Ledger
+    ledger: StoreTables
 
     def put(self, host: str, record: Clock) -> None:
         """Keep a record, in place of one of the same time."""

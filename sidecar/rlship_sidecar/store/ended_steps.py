@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 Place = tuple[float, int]  # of a step in the order of steps: when it ended, and its number
 
@@ -40,7 +40,7 @@ class EndedStep(NamedTuple):
 class EndedSteps:
     """The steps of the lead, of which a long job has many."""
 
-    ledger: Ledger
+    ledger: StoreTables
 
     def put(self, step: EndedStep) -> None:
         """Keep a step, in place of the same one."""

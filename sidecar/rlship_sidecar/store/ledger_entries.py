@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 _GROUP, _WEIGHTS = "g", "w"  # before keys, so that a version is no group
 
@@ -59,7 +59,7 @@ def is_weights(key: str) -> bool:
 class LedgerEntries:
     """The tables `ledger` and `ledger_groups`."""
 
-    ledger: Ledger
+    ledger: StoreTables
 
     def add(self, entries: Sequence[tuple[str, SavedEntry]]) -> None:
         """Keep entries, each with its key."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 _PAGE, _MAX_PAGE = 32, 4096  # steps of the first query of a walk, and of later ones at most
 
@@ -25,7 +25,7 @@ class LoggedSteps:
     less.
     """
 
-    ledger: Ledger
+    ledger: StoreTables
     actor: str
     _waiting: list[LoggedStep] = field(default_factory=list)
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 
 from rlship_sidecar.rows import Unit
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class SweepState:
 class MadeWith:
     """The part of the table `meta` that says it."""
 
-    ledger: Ledger
+    ledger: StoreTables
 
     def adopt(self, reductions: str, function: int) -> None:
         """Note what rows are made with from now on: the configuration's reductions and the number of the row function.

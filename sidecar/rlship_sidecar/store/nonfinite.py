@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 
 class NonFiniteMetric(NamedTuple):
@@ -24,7 +24,7 @@ class NonFiniteMetric(NamedTuple):
 class NonFiniteMetrics:
     """The metrics of one actor's rows of one kind."""
 
-    ledger: Ledger
+    ledger: StoreTables
     actor: str
     kind: str
 
@@ -49,7 +49,7 @@ class NonFiniteMetrics:
         )
 
 
-def nonfinite_families(ledger: Ledger) -> list[NonFiniteMetrics]:
+def nonfinite_families(ledger: StoreTables) -> list[NonFiniteMetrics]:
     """The actors and kinds of rows that have such metrics."""
     found = ledger.ask("select distinct actor, kind from nonfinite order by actor, kind")
     return [NonFiniteMetrics(ledger, actor, kind) for actor, kind in found]

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlship_sidecar.rows import Lineage
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 
 @dataclass(frozen=True, slots=True)
 class PastRowTable:
     """The table `past_rows`. `lacks`: ranks are missing in it, so it may change once their files go on."""
 
-    ledger: Ledger
+    ledger: StoreTables
 
     def at(self, actor: str, step: int) -> dict[Lineage, bytes]:
         """The rows of one step, as JSON, by lineage."""

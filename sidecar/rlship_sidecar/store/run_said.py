@@ -11,7 +11,7 @@ import msgspec
 from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.run_data.said import PARTS, About, Said
 from rlship_sidecar.store.changes import MergedRun
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 ABOUT = "about"
 _VERSION, _DATA, _CHANGES = "version", "data", "changes"
@@ -21,7 +21,7 @@ _changes = msgspec.json.Decoder(list[RunChange]).decode
 _about = msgspec.json.Decoder(About).decode
 
 
-def said_by_file(ledger: Ledger) -> dict[str, Said]:
+def said_by_file(ledger: StoreTables) -> dict[str, Said]:
     """What every writer said, by file. Writers that said the same share it."""
     found: dict[str, Said] = {}
     shared: dict[bytes, bytes] = {}

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rlship_sidecar.rows import CLOCK
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
     """What outlives the process of one actor's streams."""
 
-    ledger: Ledger
+    ledger: StoreTables
     actor: str
 
     def frontier(self) -> tuple[int | None, float, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, STEP, Unit
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 # A step that was done again may lack ranks in what it was before.
 _PAST_LACKS = (
@@ -17,7 +17,7 @@ _PAST_LACKS = (
 class ActorUnits:
     """The units of one actor that have rows."""
 
-    ledger: Ledger
+    ledger: StoreTables
     actor: str
 
     def lacks_ranks(self, step: int) -> bool | None:

@@ -19,8 +19,8 @@ from rlship_sidecar.align.units import MAX_KEPT, Patience
 from rlship_sidecar.decode.lines import UNPLACED, Adoption, Batch, Dense, Schema, Sparse, StreamLine
 from rlship_sidecar.reduce.naming import POLICY_VERSION
 from rlship_sidecar.rows import ALIGNED
-from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.store.stream_state import StreamState
+from rlship_sidecar.store.tables import StoreTables
 from rlship_sidecar.store.units import ActorUnits
 from rlship_sidecar.streams.affected import AffectedRows
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
@@ -54,7 +54,13 @@ class ActorStreams:
     """
 
     def __init__(
-        self, actor: str, ledger: Ledger, clocks: StoredClocks, timeline: Timeline, patience: Patience, window_s: float
+        self,
+        actor: str,
+        ledger: StoreTables,
+        clocks: StoredClocks,
+        timeline: Timeline,
+        patience: Patience,
+        window_s: float,
     ) -> None:
         self.actor = actor
         self.window_s = window_s

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rlship_formats.clocks import UNKNOWN, ClockSeries, HostClocks, Offset, counts_over
 from rlship_formats.reading import Clock
 from rlship_sidecar.store.clock_records import ClockTable
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 
 KEPT = 256  # newest records of a host that need no look into the store
 
@@ -48,7 +48,7 @@ class _Host:
 class StoredClocks(HostClocks):
     """The clocks of all hosts of an experiment."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: StoreTables) -> None:
         self._table = ClockTable(ledger)
         self._hosts: dict[str, _Host] = {}
         self._any: bool | None = None

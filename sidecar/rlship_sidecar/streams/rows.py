@@ -24,8 +24,8 @@ from rlship_sidecar.reduce.unit import reduce_window
 from rlship_sidecar.reduce.values import add_lag
 from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, RankName, Row, Unit
 from rlship_sidecar.steps import Steps
-from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.store.stream_state import StreamState
+from rlship_sidecar.store.tables import StoreTables
 from rlship_sidecar.streams.clocks import StoredClocks
 from rlship_sidecar.streams.recent import Kept
 from rlship_sidecar.streams.timeline import StepInterval, Timeline
@@ -39,7 +39,7 @@ class RowContext(NamedTuple):
     `open.t`, 0 without any.
     """
 
-    ledger: Ledger
+    ledger: StoreTables
     clocks: StoredClocks
     timeline: Timeline
     rules: Rules

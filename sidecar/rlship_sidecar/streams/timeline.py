@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rlship_sidecar.align.lineage import Age, Segment, SubmittedJob, Writer, replica_key
 from rlship_sidecar.decode.lines import BarrierLines
 from rlship_sidecar.store.ended_steps import EndedStep, EndedSteps, Place
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.tables import StoreTables
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 
 KEPT = 4096  # steps of which is known without the store whose barrier counts
@@ -57,7 +57,7 @@ class Timeline:
     """The steps of the lead. Only barriers of root writers may be noted. `writer_of` finds the writer of a file."""
 
     def __init__(
-        self, ledger: Ledger, clocks: StoredClocks, writer_of: Callable[[str], Writer | None] = lambda file: None
+        self, ledger: StoreTables, clocks: StoredClocks, writer_of: Callable[[str], Writer | None] = lambda file: None
     ) -> None:
         self._steps = EndedSteps(ledger)
         self._clocks = clocks

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 from rlship_formats.catalogue.metrics import lookup
 from rlship_sidecar.alerts.episodes import CLEARING, CRITICAL, FIRING, Episode, Moment
@@ -14,15 +14,41 @@ from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.alerts.signals import Signal
 from rlship_sidecar.rows import Row
 from rlship_sidecar.similar import similar
-from rlship_sidecar.why.evidence import observe
+from rlship_sidecar.why.evidence import Evidence, observe
 from rlship_sidecar.why.graph import BOTH, DOWN, UP, Graph, entry_of
 from rlship_sidecar.why.ranking import Around, Explanation, rank, symptoms_of
 from rlship_sidecar.why.window import LAGS, Survey, Window, families_of, window_of
 
 MAX_LAG = 100
+BEGUN_WITHIN = 3  # frames before the first row that shows a restart
 NEAR = 60  # steps between episodes that are named together
 
-Hosts = Callable[[set[str]], Mapping[str, str]]
+
+class ProcessFacts(Protocol):
+    """What the writers' files say of processes, which rows do not."""
+
+    def hosts(self, ranks: set[str]) -> Mapping[str, str]:
+        """The hosts of ranks, as far as they are known."""
+        ...
+
+    def begun(self, actor: str, first: float, last: float) -> Sequence[str]:
+        """The ranks of an actor that began anew between two times."""
+        ...
+
+
+class NoFiles:
+    """Nothing is known of processes."""
+
+    def hosts(self, ranks: set[str]) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def begun(self, actor: str, first: float, last: float) -> Sequence[str]:
+        """None."""
+        return ()
+
+
+NO_FILES = NoFiles()
 
 
 class Question(NamedTuple):
@@ -60,7 +86,7 @@ def reply_to(
     lead: str,
     rules: tuple[Rule, ...],
     graph: Graph,
-    hosts: Hosts = lambda ranks: {},
+    files: ProcessFacts = NO_FILES,
 ) -> Reply:
     """Explanation a question about the rows that `read` gives, twice in the order of their numbers."""
     survey = Survey(lead, families_of(graph), keys=set() if question.metric else None)
@@ -83,14 +109,26 @@ def reply_to(
     if window is None:
         return Reply("the rows changed while they were read; ask again", last=last)
     lag = lag_of(window)
-    evidence = observe(window, detectors, lag)
+    evidence = {name: _placed(one, window, graph, files) for name, one in observe(window, detectors, lag).items()}
     every = (*own, *rules)
     symptoms = symptoms_of(episode, every, graph, evidence)
-    where = hosts({one.rank for one in evidence.values() if one.rank} | ({episode.place} if episode.place else set()))
+    where = files.hosts(
+        {one.rank for one in evidence.values() if one.rank} | ({episode.place} if episode.place else set())
+    )
     answer = rank(graph, episode, symptoms, evidence, Around(lag, where, lead))
     others = tuple(one for one in episodes if one.id != episode.id and _is_near(one, episode))
     about = next((rule.about for rule in every if rule.name == episode.rule), "")
     return Reply("", answer, others, last, about, where)
+
+
+def _placed(one: Evidence, window: Window, graph: Graph, files: ProcessFacts) -> Evidence:
+    """Evidence of a restart with the rank that began anew, if it was only one."""
+    if graph.signs[one.sign].value != "restart" or one.onset is None or one.rank:
+        return one
+    before = window.frames[max(0, one.at - BEGUN_WITHIN)].t
+    after = window.frames[min(one.at + 1, len(window.frames) - 1)].t
+    ranks = files.begun(one.actor, before, after)
+    return replace(one, rank=ranks[0]) if len(ranks) == 1 else one
 
 
 def _calm(question: Question, count: int) -> str:

@@ -10,13 +10,14 @@ from rlship_sidecar.alerts.episodes import Moment
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.signals import LEAST_SPREAD, SIGMA, median
 from rlship_sidecar.rows import LEDGER
-from rlship_sidecar.why.detectors import Detector, SignCourse, SignStretch, follow, value_at
+from rlship_sidecar.why.detectors import Detector, SignStretch, follow, value_at
 from rlship_sidecar.why.graph import DOWN
 from rlship_sidecar.why.window import Window
 
 SHOWS, ABSENT, UNKNOWN, LATE, BEFORE = "shows", "absent", "unknown", "late", "before"
 RECENT = 30  # frames before an episode in which a sign may have ended, and still counts
 LATER = 20  # frames after an episode's beginning in which a consequence may begin
+HABIT = 3  # times that a sign showed before that say that it comes and goes anyway
 EARLY = 5  # frames at the beginning of what is known: what shows there may have begun before
 USUAL = 50  # values before a change that are its healthy baseline
 
@@ -37,8 +38,8 @@ class Size(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What one sign shows. `state` is shows, absent, unknown, late (it began after the episode) or before (it showed
-    long before). The rest is None or "" unless it shows, late and before included; `actor` and `kind` are those of the
-    rows that have the metric, "" if none has.
+    long before, or comes and goes anyway). The rest is None or "" unless it shows, late and before included. `actor`
+    and `kind` are those of the rows that have the metric, "" if none has.
 
     `at` is the place of its onset in the window. `rank` is the rank that stands out, as `<actor>/<replica>.<rank>`.
     """
@@ -97,7 +98,7 @@ def _of_metric(window: Window, detector: Detector, lag: int) -> Evidence:
         actor, rank = rank, ""  # of an event the place is an actor
     return Evidence(
         detector.sign.name,
-        _state(stretch, course, window, lag),
+        _state(stretch, stretches, course.known, window, lag),
         metrics,
         detector.metric,
         stretch.first,
@@ -134,13 +135,15 @@ def choose(stretches: Iterable[SignStretch], window: Window, lag: int) -> SignSt
 LATER_THAN = 3  # frames: detectors that need several frames, and clocks of other hosts, disagree by so much
 
 
-def _state(stretch: SignStretch, course: SignCourse, window: Window, lag: int) -> str:
+def _state(
+    stretch: SignStretch, stretches: Sequence[SignStretch], known: Sequence[int], window: Window, lag: int
+) -> str:
+    recent = window.first - RECENT - lag
+    if sum(one.last < recent for one in stretches) >= HABIT:
+        return BEFORE
     if stretch.first > window.first + LATER_THAN:
         return LATE
-    known = course.known[0] if course.known else 0
-    if stretch.first - known < EARLY and window.first - stretch.first > RECENT + lag:
-        return BEFORE
-    return SHOWS
+    return BEFORE if stretch.first - known[0] < EARLY and stretch.first < recent else SHOWS
 
 
 def _size(frames: Sequence[StepFrame], detector: Detector, stretch: SignStretch) -> Size | None:

@@ -21,7 +21,7 @@ from rlship_sidecar.why.graph import BOTH, DOWN, STRENGTHS, UP, Cause, EvidenceP
 UNKNOWN_WEIGHT = 4.0  # more than one weak sign, less than a strong one
 ORDER_WEIGHT = 2.5  # signs of a cause in the wrong order, or at different places, divide by it; at one place multiply
 SYMPTOM = "weak"  # of the symptom itself, which all its causes share, no more counts
-SILENT = STRENGTHS["strong"]  # all signs that do not show come to no more
+MANY = STRENGTHS["strong"]  # what all signs that do not show come to, and all weak ones that are against a cause
 RULED_OUT = 1 / 8
 
 # What became of a part of the evidence.
@@ -248,17 +248,19 @@ def _candidate(
 
 
 def _weight(found: Sequence[JudgedPart]) -> float:
-    """The product of all factors. What does not show tells causes apart, and makes none: it counts where a decisive or
-    strong sign shows, and then no more than one strong sign.
+    """The product of all factors. What does not show tells causes apart, and makes no cause: it counts where a decisive
+    or strong sign shows. Together such signs come to no more than one strong sign, and so do all weak ones against it.
     """
-    weight, silent, distinctive = 1.0, 1.0, False
+    weight, silent, doubt, distinctive = 1.0, 1.0, 1.0, False
     for one in found:
         if one.verdict == FOR and not one.part.wanted:
             silent *= one.factor
+        elif one.verdict == AGAINST and one.part.strength == "weak":
+            doubt *= one.factor
         else:
             weight *= one.factor
             distinctive = distinctive or (one.verdict == FOR and one.part.strength != "weak")
-    return weight * min(silent, SILENT) if distinctive else weight
+    return weight * max(doubt, 1 / MANY) * (min(silent, MANY) if distinctive else 1.0)
 
 
 def _locality(ranks: Sequence[str], hosts: Mapping[str, str]) -> float:

@@ -65,7 +65,7 @@ OPTIONS = (
     "base_url",
     "tags",
     "transmit_interval",
-    "alerts",
+    "alerts_from",
     *names.OPTIONS,
     *budget.OPTIONS,
 )
@@ -148,6 +148,14 @@ class SendWindow:
             self._most = min(2 * self._most, WINDOW_BYTES)
 
 
+@dataclass(slots=True)
+class _BesideRows:
+    """What the run shows beside rows: what the job said of it, by its digest, and alerts about `episodes`."""
+
+    digest: str = ""
+    episodes: NewEpisodes | None = None
+
+
 class WandbSink(Sink):
     """Ships rows to W&B through a child process.
 
@@ -159,7 +167,7 @@ class WandbSink(Sink):
     - `dir`: where an offline run is written (default: the state directory). An online run keeps its files there while
       it is open (default: the temporary folder).
     - `base_url`, `transmit_interval` (seconds, at least 1).
-    - `alerts`: "warning" or "critical" to have W&B tell people of episodes of rules that are so grave.
+    - `alerts_from`: "warning" or "critical" to have W&B tell people of episodes of rules that are so grave.
     - `first` and `extras`: see `names`.
     - `ranks` ("global_reduce", or "per_rank_reduce" to add values of single ranks) and `max_keys` (default 2000; see
       `budget`).
@@ -177,9 +185,8 @@ class WandbSink(Sink):
         self._scratch: tuple[Path, int] | None = None  # with the descriptor that shows whose it is
         self._axes: tuple[Axes, Axes] | None = None  # of actors, and of names without an actor
         self._budget: budget.KeyBudget | None = None
-        self._episodes: NewEpisodes | None = None
         self._next = 0
-        self._digest = ""
+        self._beside = _BesideRows()
         self._window = SendWindow()
         self._keeper: SummaryKeeper | None = None
 
@@ -253,8 +260,8 @@ class WandbSink(Sink):
         self._scratch = scratch, _ = _scratch(run.state_dir, folder)
         axes, bare = self._axes = Axes(run.state_dir), Axes(run.state_dir, NAMES_FILE)
         self._budget = budget.budget("wandb", state_dir, options)
-        if options.get("alerts") and self._episodes is None and not run.is_replay:
-            self._episodes = NewEpisodes(options["alerts"])
+        if options.get("alerts_from") and self._beside.episodes is None and not run.is_replay:
+            self._beside.episodes = NewEpisodes(options["alerts_from"])
         self.note = self.advice = ""
         remember(run)
         request = _open_request(run, options, env, self._limits, scratch, folder, axes=(axes.pairs, bare.pairs))
@@ -276,7 +283,7 @@ class WandbSink(Sink):
             logger.warning("%s", note)
         self._next = int(opened["opened"])
         renamed.tell_once("wandb", state_dir, self._next, names_of(options))
-        self._digest = ""
+        self._beside.digest = ""
         self._window = SendWindow()
         self._keeper = SummaryKeeper(run, self._budget, self._next)
         self.where = str(opened["where"])
@@ -295,7 +302,7 @@ class WandbSink(Sink):
         assert self._link is not None and self._run is not None
         env = os.environ if self._env is None else self._env
         found = described(replace(self._run, run_data=run), _options(self._run.options), env)
-        self._digest = found["digest"]
+        self._beside.digest = found["digest"]
         self._link.send({"describe": found})
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -308,7 +315,8 @@ class WandbSink(Sink):
             new = point(row, shown, self._admitted(row))
             axes, bare = self._axes
             axes.add(new.axis, new.actor)
-            alerts = [] if self._episodes is None else self._episodes.of(row, time.time())
+            episodes = self._beside.episodes
+            alerts = [] if episodes is None else episodes.of(row, time.time())
             self._send(self._link, new, bare.add(new.axis, *new.names), self._keeper.add(shown, row, new), alerts)
         self._link.check()
 
@@ -316,7 +324,7 @@ class WandbSink(Sink):
         """Return once the server confirms the rows, the run's data and its summary; offline, once they are in the file
         and synced to the disk.
         """
-        link, keeper, last, digest = self._link, self._keeper, self._next, self._digest
+        link, keeper, last, digest = self._link, self._keeper, self._next, self._beside.digest
         assert link is not None and keeper is not None
         self._catch_up(link, keeper)
         # Sent for confirmed rows, too: only a flush makes the client say the job's own summary again after rows.
@@ -469,7 +477,7 @@ def _check_option(name: str, value: Any) -> None:
     elif name == "mode":
         if value not in MODES:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
-    elif name == "alerts":
+    elif name == "alerts_from":
         if value not in SEVERITIES:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(SEVERITIES), str(value), SEVERITIES)
     elif name not in (*budget.OPTIONS, *names.OPTIONS):

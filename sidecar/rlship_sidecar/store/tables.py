@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 
-class Ledger(Protocol):
+class StoreTables(Protocol):
     """Tables that outlive the process. Changes are seen at once by who made them, and become durable together with
     everything else that a tick of the experiment comes to.
     """
