@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from tests.kit.files import CLOSE, T0, barrier, file, log, rollback
@@ -60,7 +61,28 @@ def test_the_list(folder: Path) -> None:
     assert first.startswith("  firing      warning   high, from step 6, fired at 7 (")
     assert (values, about, look) == ("      it 20", "      x is high", "      look at: at x")
     assert second.startswith("  resolved    warning   high, steps 1..2, fired at 2 (")
-    assert rest == ["      it 20", "      x is high"]
+    assert rest[:2] == ["      it 20", "      x is high"]
+    (blind,) = rest[2:]
+    assert blind.startswith("  11 rules saw none of their metrics: divergence, memory, ")
+    assert blind.endswith(f", kv_thrash; rlship alerts test {folder} lists the signals")
+
+
+def test_rules_that_see_a_metric_are_not_named(folder: Path) -> None:
+    """A rule is blind if it saw no metric of any signal: one that looks at times or ranks never is, and one metric is
+    enough. Without a blind rule there is no line, and JSON lines are episodes only.
+    """
+    (folder / "rlship.toml").write_text(RULES.replace("trainer/x", "trainer/z").replace("trainer/y", "trainer/x"))
+    told = run(folder)
+    assert "high" not in told.stdout and "stall" not in told.stdout and "lost_or_slow_place" not in told.stdout
+    assert run(folder, "--json").stdout == ""
+    off = "".join(f"[alert.{rule.name}]\nenabled = false\n" for rule in rules_of())
+    (folder / "rlship.toml").write_text(RULES + off)
+    assert "saw none" not in run(folder).stdout
+    (folder / "rlship.toml").write_text(off + RULES.replace("trainer/", "trainer/z/"))
+    assert run(folder).stdout.splitlines() == [
+        "run: 0 episodes, 0 going on, up to step 7",
+        f"  1 rule saw none of its metrics: high; rlship alerts test {folder} lists the signals",
+    ]
 
 
 def test_json(folder: Path) -> None:

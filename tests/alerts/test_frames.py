@@ -12,10 +12,10 @@ from rlship_sidecar.rows import ALIGNED, CLOCK, LEDGER, Lineage, Row, Unit
 from tests.alerts.rows import T0, row
 
 
-def frames_of(rows: Iterable[Row], *names: str) -> dict[Lineage, dict[int, StepFrame]]:
+def frames_of(rows: Iterable[Row], *names: str, lead: str = "trainer") -> dict[Lineage, dict[int, StepFrame]]:
     """The frames by lineage, as a reader of the changes has them."""
     found: dict[Lineage, dict[int, StepFrame]] = {}
-    taker = Frames(FrameNames(names), "trainer")
+    taker = Frames(FrameNames(names, lead), lead)
     for one in rows:
         for change in taker.take(one):
             if change.anew:
@@ -48,6 +48,47 @@ def test_names_of_the_catalogue() -> None:
     }
     assert values_of(row(1, {"rewards/format/mean": 0.5}), "rwd/part/format") == {"rwd/part/format": 0.5}
     assert values_of(row(1, {"my/own": 3.0}), "trainer/my/own") == {"trainer/my/own": 3.0}
+
+
+def test_bare_names_of_the_lead() -> None:
+    """The loss of the lead is the catalogue's, whatever the lead is called; so are its reductions, its count of values
+    that are not finite, and its ranks.
+    """
+    for lead in ("trainer", "learner"):
+        one = row(
+            1,
+            {"loss": 1.0, "grad_norm/nonfinite": 2.0, "entropy/max": 3.0, "learning_rate": 4.0},
+            actor=lead,
+            per_rank={"loss": [("0.0", 0.5), ("0.1", 1.5)]},
+        )
+        wanted = ("train/loss", "train/loss/nonfinite", "train/grad_norm/nonfinite", "train/entropy/max", "train/lr")
+        frame = frames_of([one], *wanted, lead=lead)[0, 0, 0][1]
+        assert dict(frame.values) == dict(zip(wanted, (1.0, 0.0, 2.0, 3.0, 4.0)))
+        assert frame.ranks == {"train/loss": ((f"{lead}/0.0", 0.5), (f"{lead}/0.1", 1.5))}
+
+
+def test_bare_names_of_other_actors() -> None:
+    """Of another actor they count if it is expected to write the metric: a reward model's loss is not the policy's. A
+    part of a longer name counts nowhere.
+    """
+    for actor, values, found in (
+        ("trainer", {"loss": 1.0}, {"train/loss": 1.0}),
+        ("reward_model", {"loss": 1.0}, {}),
+        ("critic", {"loss": 1.0, "grad_norm": 1.0, "entropy": 1.0}, {}),
+        ("trainer", {"critic/loss": 1.0, "loss/aux": 1.0, "value_loss": 1.0}, {}),
+    ):
+        rows = [row(1, {"x": 1.0}, actor="learner"), row(1, values, actor=actor)]
+        frame = frames_of(rows, "train/loss", "train/grad_norm", "train/entropy", lead="learner")[0, 0, 0][1]
+        assert frame.values == found, actor
+
+
+def test_a_bare_name_comes_last() -> None:
+    """A name of the catalogue and one of a framework come before it, in whatever order they are logged."""
+    every = {"entropy": 1.0, "actor/entropy": 2.0, "train/entropy": 3.0}
+    for left in (3.0, 2.0, 1.0):
+        assert values_of(row(1, every), "train/entropy") == {"train/entropy": left}
+        every = {name: value for name, value in every.items() if value != left}
+    assert values_of(row(1, {"approx_kl": 1.0, "kl": 2.0}), "train/kl_ref") == {"train/kl_ref": 2.0}
 
 
 def test_a_standard_deviation_is_no_mean() -> None:

@@ -80,6 +80,18 @@ def test_the_demo_learns_and_its_rows_are_whole(demo: tuple[Path, subprocess.Com
     assert "stopping" not in done.stderr
 
 
+@pytest.mark.usefixtures("demo")
+def test_alerts_know_the_demos_metrics(here: Path) -> None:
+    """The rule `divergence` sees the loss, KL, gradient norm and entropy that the demo logs under short names, and the
+    demo does not diverge.
+    """
+    command = [sys.executable, "-m", "rlship", "alerts", "test", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, **at(here))  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr
+    said = dict(re.findall(r"^ +divergence\.(\w+): true in 0, known in (\d+)$", done.stdout, re.MULTILINE))
+    assert said == {"kl": "100", "grad": "100", "entropy": "100", "loss_nan": "120", "grad_nan": "120"}, done.stdout
+
+
 def rewards_in_files(experiment: Path) -> dict[int, float]:
     """The mean over all ranks' rollouts, by step, straight from the trainers' files."""
     values: dict[int, list[float]] = defaultdict(list)

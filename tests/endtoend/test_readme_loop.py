@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import rlship
+from rlship_sidecar.cli.group import rlship as commands
 from rlship_sidecar.report.survey import survey
 from tests.guards.tree import ROOT
 from tests.pipeline.simulated import simulation
@@ -50,3 +54,26 @@ def test_the_loop_makes_exactly_its_steps(tmp_path: Path, actor: str) -> None:
             status = survey(sim.experiment, (), now=sim.now, wall=sim.now)
             assert (status.streams, status.notes) == ([], [])
             assert not differing(final_rows({path.name: whole}), sim.final())
+
+
+def test_the_loop_that_diverges_is_seen(tmp_path: Path) -> None:
+    """A loss that is NaN under README's names fires at its first step: live, and in `rlship alerts`."""
+    program = compile(loop("trainer"), "README.md", "exec")
+    exec(program, {"folder": tmp_path, "steps": STEPS, "loss": math.nan, "norm": math.inf})
+    assert rlship.close()
+    (tmp_path / "rlship.toml").write_text('sinks = ["jsonl"]\n')
+
+    watched, listed = (
+        CliRunner().invoke(commands, [*verb, str(tmp_path)]) for verb in (["watch", "--once"], ["alerts"])
+    )
+
+    assert (watched.exit_code, listed.exit_code) == (0, 0), watched.output + listed.output
+    rows = [json.loads(line) for line in (tmp_path / "rlship/state/rows.jsonl").read_text().splitlines()]
+    assert {row["index"]: row["m"] for row in rows if row["kind"] == "alert"} == {
+        0: {"zz_rlship/alert/divergence": 2.0}
+    }
+    head, episode, values, *_, last = listed.stdout.splitlines()
+    assert head == f"{tmp_path.name}: 1 episode, 1 going on, up to step {STEPS - 1}"
+    assert episode.startswith("  firing      critical  divergence, from step 0, fired at 0 (")
+    assert values == "      loss_nan 1, grad_nan 1"
+    assert "rules saw none of their metrics: memory, " in last and "divergence" not in last

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlship.metrics import METRICS, lookup
 from rlship_formats.catalogue import evidence
+from rlship_formats.catalogue.metrics import lookup_evidence
 
 NAMES = [
     "train/loss",
@@ -403,6 +404,29 @@ def test_every_metric_is_evidence_of_something() -> None:
         assert found.size > 1 if found.kind in ("level", "peer") else found.size >= 0, metric
         assert (found.floor > 0) == (found.kind == "peer"), metric
         assert found.size > 0 or found.kind in ("invariant", "claim"), metric
+
+
+def test_bare_names_are_evidence_only() -> None:
+    """Each stands for one metric of the catalogue, is a single word that no lookup knows for every actor, and means
+    that metric of the lead and of the actors in its scope alone.
+    """
+    named = [(name, metric) for metric, names in evidence.BARE for name in names.split()]
+    assert len(dict(named)) == len(named)
+    for name, metric in named:
+        assert metric in NAMES and "/" not in name and lookup("anyone", name) is None
+        found = lookup_evidence("learner", name, "learner")
+        assert found is not None and found.name == metric
+        for actor in found.scope:
+            assert (lookup_evidence(actor, name, "learner") or found).name == metric
+        assert lookup_evidence("reward_model", name, "learner") is lookup("reward_model", name)
+
+
+@given(actor=st.text() | st.sampled_from(["trainer", "gen"]), metric=st.text() | st.sampled_from(NAMED), lead=st.text())
+def test_what_the_catalogue_knows_is_evidence_of_itself(actor: str, metric: str, lead: str) -> None:
+    """Where `lookup` has an entry, that is the one; else only a bare name has one."""
+    found = lookup(actor, metric)
+    bare = {name for _, names in evidence.BARE for name in names.split()}
+    assert (found is None and metric in bare) or lookup_evidence(actor, metric, lead) is found
 
 
 @pytest.mark.parametrize(

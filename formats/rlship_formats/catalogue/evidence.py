@@ -17,6 +17,19 @@ from __future__ import annotations
 KINDS = ("invariant", "level", "curve", "peer", "claim")
 DIRECTIONS = ("up", "down", "both", "")
 
+# Metric, bare names that are evidence of it if the lead logs them, or an actor that is expected to write the metric.
+# They get neither its reductions nor its unit. A name that means several things, such as clip_ratio, is not here.
+BARE: tuple[tuple[str, str], ...] = (
+    ("train/loss", "loss"),
+    ("train/grad_norm", "grad_norm"),
+    ("train/lr", "lr learning_rate"),
+    ("train/kl_ref", "kl_ref"),
+    ("train/ppo_kl", "ppo_kl approx_kl"),
+    ("train/entropy", "entropy"),
+    ("train/clip_frac", "clip_frac"),
+    ("train/importance_ratio", "importance_ratio"),
+)
+
 # Sources that are not threads or papers.
 SIMULATED = "simulated runs: docs/alerts.md"
 PROPOSED = "proposed, not measured"

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["METRICS", "Alias", "Evidence", "Metric", "lookup"]
+__all__ = ["METRICS", "Alias", "Evidence", "Metric", "lookup", "lookup_evidence"]
 
 _ANY = "<name>"  # stands for one part of a name that the job chooses
 
@@ -92,6 +92,20 @@ def lookup(actor: str, metric: str) -> Metric | None:
     return found
 
 
+def lookup_evidence(actor: str, metric: str, lead: str) -> Metric | None:
+    """The catalogue's entry of which a metric's changes are evidence, or None.
+
+    That of `lookup`. Where the catalogue lacks a name, a bare one such as `loss` counts if `actor` is the lead, or is
+    expected to write the entry's metric: the loss of an actor `reward_model` is not the policy's. Such a metric has
+    neither the entry's reductions nor its unit.
+    """
+    found = lookup(actor, metric)
+    if found is not None:
+        return found
+    meant = _BARE.get(metric)
+    return meant if meant is not None and (actor == lead or actor in meant.scope) else None
+
+
 def _family(name: str) -> Metric | None:
     """The entry whose name has `<name>` in the place of one part of `name`, or None."""
     for before, after, metric in _FAMILIES:
@@ -162,6 +176,7 @@ def _as_logged(metric: Metric, alias: Alias) -> Metric:
 METRICS: tuple[Metric, ...] = _metrics()
 _OWN = {metric.name: metric for metric in METRICS}
 _FOREIGN = {alias.name: _as_logged(metric, alias) for metric in METRICS for alias in metric.aliases}
+_BARE = {name: _OWN[metric] for metric, names_of in evidence.BARE for name in names_of.split()}
 _FAMILIES = tuple(
     (before, after, metric)
     for names_of in (_OWN, _FOREIGN)

@@ -189,7 +189,7 @@ class History:
 
     def __init__(self, rules: tuple[Rule, ...], lead: str) -> None:
         self.rules = rules
-        self._frames = Frames(FrameNames(wanted(rules)), lead)
+        self._frames = Frames(FrameNames(wanted(rules), lead), lead)
         self._lineages: dict[Lineage, Evaluation] = {}
 
     @property
@@ -237,6 +237,14 @@ class History:
                     true += answer.truth is True
                 found[rule.name, signal.name] = known, true
         return len(frames), found
+
+    def blind(self) -> list[str]:
+        """The rules that look at metrics, none of which any frame has."""
+        seen: set[str] = set()
+        for one in self._lineages.values():
+            for frame in one.frames():
+                seen.update(frame.values, frame.ranks)
+        return [rule.name for rule in self.rules if (names := rule.wanted()) and names.isdisjoint(seen)]
 
     def last(self) -> Moment | None:
         """The last frame of the newest lineage."""

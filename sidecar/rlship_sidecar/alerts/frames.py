@@ -1,7 +1,8 @@
 """Rows of a store to frames: what is known of one step of the lead, in one lineage. Pure.
 
-A frame holds only what rules ask for. Its names are those of the catalogue, whatever the job called its metrics, and
-the keys of rows as they are. `coverage/missing`, `coverage/short` and `tag/<tag>` are names too.
+A frame holds only what rules ask for. Its names are those of the catalogue, whichever of the names that the catalogue
+knows the job used, and the keys of rows as they are. `coverage/missing`, `coverage/short` and `tag/<tag>` are names,
+too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from rlship_formats.catalogue.metrics import METRICS, lookup
+from rlship_formats.catalogue.metrics import METRICS, lookup, lookup_evidence
 from rlship_formats.values import REDUCTIONS
 from rlship_sidecar.rows import (
     ALIGNED,
@@ -65,13 +66,14 @@ class _Named(NamedTuple):
 
     name: str
     scale: float
-    fit: int  # 0: the key itself, 1: a name of the catalogue, 2: a foreign name
+    fit: int  # 0: the key itself, 1: a name of the catalogue, 2: a foreign name, 3: a bare name
 
 
 class FrameNames:
     """The names that rules ask for, and which keys of rows have them."""
 
-    def __init__(self, wanted: Collection[str]) -> None:
+    def __init__(self, wanted: Collection[str], lead: str) -> None:
+        self._lead = lead
         self._wanted = frozenset(wanted) | {name.removesuffix(NONFINITE) for name in wanted}
         self._counted = tuple(sorted(name for name in self._wanted if name.endswith(NONFINITE)))
         self._tags = tuple(sorted(name for name in self._wanted if name.startswith(TAG)))
@@ -115,7 +117,9 @@ class FrameNames:
     def _of(self, actor: str, key: str) -> tuple[_Named, ...]:
         known = self._known.get((actor, key))
         if known is None:
-            known = self._known[actor, key] = tuple(one for one in _names(actor, key) if one.name in self._wanted)
+            known = self._known[actor, key] = tuple(
+                one for one in _names(actor, key, self._lead) if one.name in self._wanted
+            )
         return known
 
 
@@ -124,20 +128,20 @@ def _ones(actor: str, ranks: Iterator[RankName]) -> RankValues:
     return tuple((f"{actor}/{one.replica}.{one.rank}", 1.0) for one in islice(ranks, MAX_PLACES))
 
 
-def _names(actor: str, key: str) -> Iterator[_Named]:
+def _names(actor: str, key: str, lead: str) -> Iterator[_Named]:
     """All names of a row's key."""
     yield _Named(key, 1.0, 0)
     path = key.removeprefix(f"{actor}/").removeprefix("aligned/")
-    found = _catalogued(actor, path, "")
+    found = _catalogued(actor, path, "", lead)
     if found is None:
         head, _, end = path.rpartition("/")
-        found = _catalogued(actor, head, end) if head and end in _ENDS else None
+        found = _catalogued(actor, head, end, lead) if head and end in _ENDS else None
     if found is not None:
         yield found
 
 
-def _catalogued(actor: str, path: str, end: str) -> _Named | None:
-    found = lookup(actor, path)
+def _catalogued(actor: str, path: str, end: str, lead: str) -> _Named | None:
+    found = lookup_evidence(actor, path, lead)
     if found is None:
         return None
     own = path in (found.name, found.name.removeprefix(f"{actor}/"))
@@ -148,7 +152,8 @@ def _catalogued(actor: str, path: str, end: str) -> _Named | None:
         # A foreign name may say itself how it was reduced. Standard deviations are averaged, and are no mean.
         reduced = "std" if path.endswith("std") else found.reduce[0]
         end = "" if reduced == _FIRST[found.name] else reduced
-    return _Named(f"{name}/{end}" if end else name, found.scale, 1 if own else 2)
+    fit = 1 if own else 3 if lookup(actor, path) is None else 2
+    return _Named(f"{name}/{end}" if end else name, found.scale, fit)
 
 
 Place = tuple[str, str]  # actor and kind of unit

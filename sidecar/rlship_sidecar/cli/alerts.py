@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as as_json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,7 +74,7 @@ def listed(context: click.Context, directory: Path, json: bool, state_dir: str |
         for source in sources:
             settings = _settings(directory, source)
             history = _history(source, settings.lead, _rules(settings.alert))
-            for line in _as_json(source, history) if json else _as_text(source, history):
+            for line in _as_json(source, history) if json else [*_as_text(source, history), *_blind(source, history)]:
                 click.echo(line)
     context.exit(unreadable_code(sources))
 
@@ -205,6 +206,15 @@ def _as_text(source: ExperimentTables, history: History) -> Iterator[str]:
             yield f"      {clean(rule.about, 500)}"
         if rule.look and one.state in _GOING_ON:
             yield f"      look at: {clean(rule.look, 500)}"
+
+
+def _blind(source: ExperimentTables, history: History) -> Iterator[str]:
+    """Which rules saw nothing of what they look at: that they are silent says nothing."""
+    rules = history.blind() if history.last() is not None else []
+    if rules:
+        path = shlex.quote(clean(str(source.path)))
+        saw = f"{counted(len(rules), 'rule')} saw none of {'its' if len(rules) == 1 else 'their'} metrics"
+        yield f"  {saw}: {', '.join(rules)}; rlship alerts test {path} lists the signals"
 
 
 def _headline(one: Episode) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from rlship_formats.catalogue.evidence import BARE
 from rlship_formats.catalogue.metrics import METRICS, Alias, Metric
 from rlship_sidecar.report.terminal import align
 
@@ -72,12 +73,20 @@ The direction is the one that counts against the job. A source that names no thr
 reasoning or simulation.
 """
 
+_BARE_HEAD = """
+## Bare names
+
+The [alerts](alerts.md) and [why](why.md) also take these names for the metric, if the lead logs them or an actor in the
+metric's scope, and the catalogue does not know them otherwise. They do so only to find evidence. For rows the
+catalogue does not know such a metric: it has the mean and no unit, if neither the configuration nor the job says more.
+"""
+
 _FOREIGN_HEAD = """
 ## Foreign names
 
 A metric that is logged under one of these names, as it stands here, has the catalogue's reductions: `reward` alone has
-those of `reward/total`. A short name that is not here has the mean alone: `grad_norm` is not `train/grad_norm`,
-unless the actor is called `train`.
+those of `reward/total`. A short name that is not here has the mean alone: `grad_norm` has not the reductions of
+`train/grad_norm`, unless the actor is called `train`.
 
 Parentheses hold what differs from the catalogue: the reduction, the unit, and the factor that brings a value into the
 catalogue's unit. A standard deviation that was already taken is averaged. The list leaves out names whose meaning no
@@ -182,6 +191,9 @@ def page() -> str:
     lines = [*_PAGE_HEAD.splitlines(), "", *_markdown(COLUMNS, map(_page_cells, METRICS))]
     lines += _EVIDENCE_HEAD.splitlines()
     lines += ["", *_markdown(("name", "kind", "direction", "size", "floor", "source"), map(_evidence_cells, METRICS))]
+    lines += _BARE_HEAD.splitlines()
+    short = ((f"`{metric}`", ", ".join(f"`{name}`" for name in names.split())) for metric, names in BARE)
+    lines += ["", *_markdown(("catalogue", "bare names"), short)]
     lines += _FOREIGN_HEAD.splitlines()
     named = [alias for metric in METRICS for alias in metric.aliases]
     for framework in dict.fromkeys(alias.framework for alias in named):

@@ -124,7 +124,7 @@ class _Names(FrameNames):
 
     def __init__(self, detectors: Sequence[Detector], lead: str) -> None:
         names = wanted(detectors)
-        super().__init__({*names, *LAGS})
+        super().__init__({*names, *LAGS}, lead)
         self._sources: dict[str, set[MetricSource]] = {}
         self._lead = lead
         self._apart: dict[str, list[Detector]] = {}
