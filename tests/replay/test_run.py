@@ -14,7 +14,7 @@ import pytest
 from rlship_sidecar.config import Config
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.replay.run import ReplayRequest, replay
-from rlship_sidecar.rows import Unit
+from rlship_sidecar.rows import ALERT, Unit
 from rlship_sidecar.steps import Steps
 from tests.endtoend.sidecar import environment, rlship
 from tests.reference.building import CLOSE, T0, barrier, file, log, stream
@@ -56,9 +56,13 @@ def test_rows_of_other_steps_are_not_reported(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_died_holds_up_no_row(job: Path, tmp_path: Path) -> None:
-    """All rows are made while the files are read, no row waits for the end, and no row is revised."""
+    """All rows are made while the files are read, no row waits for the end, and no row is revised. That a rank is
+    missing for so long fires an alert.
+    """
     again(job, tmp_path / "out")
-    rows = rows_in(tmp_path / "out")
+    alerts = [row for row in rows_in(tmp_path / "out") if row.unit.kind == ALERT]
+    assert [[*row.values] for row in alerts] == [["zz_rlship/alert/lost_or_slow_place"]]
+    rows = [row for row in rows_in(tmp_path / "out") if row.unit.kind != ALERT]
     assert [row.unit.index for row in rows] == list(range(STEPS))
     assert [row.coverage.missing for row in rows] == [()] * (STEPS // 2) + [("0.2",)] * (STEPS // 2)
 
@@ -165,8 +169,9 @@ def test_a_dry_run_leaves_nothing(job: Path) -> None:
     before = listed(job)
     found = replay(ReplayRequest(job, Config(sinks=["jsonl"]), dry_run=True))
     assert listed(job) == before and os.listdir(job / "rlship") == [Path(path).name for path in before]
-    assert (found.rows, found.finished, found.complete, found.state_dir) == (STEPS, True, False, "")
-    assert [(unit.actor, unit.kind, unit.first, unit.last) for unit in found.units] == [("trainer", "step", 0, 399)]
+    assert (found.rows, found.finished, found.complete, found.state_dir) == (STEPS + 1, True, False, "")
+    units = [(unit.actor, unit.kind, unit.first, unit.last) for unit in found.units]
+    assert units == [("", "alert", 201, 201), ("trainer", "step", 0, 399)]
     assert found.keys["trainer"][-1] == "trainer/m9" and found.bytes == sum(map(len, before.values()))
     assert found.lines == sum(data.count(b"\n") for data in before.values())
 

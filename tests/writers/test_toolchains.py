@@ -19,5 +19,5 @@ def test_what_cannot_be_installed_is_named(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     missing = "gcc g++ openssl dash busybox bash rustc nodejs npm systemd util-linux"
-    missing += " chromium fonts-dejavu-core kubernetes-client"
+    missing += " chromium fonts-dejavu-core prometheus-alertmanager kubernetes-client"
     assert done.stderr.strip().endswith(f": {missing}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rlship_sidecar.tail.tail import Descriptors
 
 _READ_BYTES = 1 << 20
-_MAX_DEPTH = 5  # of a foreign file, in the folders that readers know
+_MAX_DEPTH = 8  # of a foreign file, in the folders that readers know
 _SHOWN = 20  # findings of one kind in one file
 
 
