@@ -178,7 +178,8 @@ class Arrival:
     """Facts that depend on when lines arrived, excluded from every comparison between live and replay.
 
     `row_number` counts rows 0, 1, 2, … without gaps. `changed` are the keys that a sink ships: for revision 0 all of
-    them. `closed` is why the row appeared: "complete", "partial", "end" (end of the files) or "revision".
+    them, for others those that are new, changed or withdrawn. `closed` is why the row appeared: "complete", "partial",
+    "end" (end of the files) or "revision".
     """
 
     row_number: int
@@ -232,6 +233,14 @@ class Row:
         return self._shipped(self.per_rank)
 
     @property
+    def withdrawn(self) -> tuple[str, ...]:
+        """The keys that this revision takes away. Rows of an earlier rlship do not name them."""
+        if self.arrival.revision == 0:
+            return ()
+        there = set(self.keys())
+        return tuple(key for key in self.arrival.changed if key not in there)
+
+    @property
     def shipped_samples(self) -> Samples:
         """The samples of the tables that are new or changed in this revision, by the keys of the tables."""
         return self._shipped({self.table_key(table): samples for table, samples in self.samples.items()})
@@ -257,7 +266,9 @@ class Row:
         return tuple(dict.fromkeys((*self.values, *self.hists, *self.per_rank, *tables)))
 
     def differing(self, before: Row) -> tuple[str, ...]:
-        """The keys whose values are new or differ in any bit from `before`: 0.0 and -0.0 differ."""
+        """The keys whose values are new or differ in any bit from `before`, and those that are no more: 0.0 and -0.0
+        differ.
+        """
         old = before.values
         changed = [
             key
@@ -276,6 +287,10 @@ class Row:
             for table, samples in self.samples.items()
             if table not in before.samples or _text(samples) != _text(before.samples[table])
         ]
+        changed += [key for key in before.values if key not in self.values]
+        changed += [key for key in before.hists if key not in self.hists]
+        changed += [key for key in before.per_rank if key not in self.per_rank]
+        changed += [self.table_key(table) for table in before.samples if table not in self.samples]
         return tuple(dict.fromkeys(changed))
 
     def to_json(self) -> bytes:

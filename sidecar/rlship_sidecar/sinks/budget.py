@@ -95,6 +95,15 @@ class KeyBudget:
         """Those values of single ranks whose keys were admitted before, by key."""
         return {key: value for key, value in rank_keys(row) if key in self._known}
 
+    def withdrawn(self, row: Row) -> list[str]:
+        """Those keys of single ranks that were admitted before, of metrics that this revision changed, and that it
+        lacks.
+        """
+        if row.arrival.revision == 0:
+            return []
+        changed, there = {*row.arrival.changed}, {key for key, _ in rank_keys(row)}
+        return [key for key in self._known if key.rpartition("/r")[0] in changed and key not in there]
+
     def save(self) -> None:
         """Save the count durably, before any of the new keys is shown."""
         if len(self._known) == self._saved:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -182,6 +182,18 @@ def named(row: Row, by_key: Mapping[str, Any], names: SinkNames = DEFAULT_NAMES)
     """What stands under keys of the row, by the names that the sink shows."""
     found = ((names.of(row, key), value) for key, value in by_key.items())
     return {name: value for name, value in found if name is not None}
+
+
+def names_withdrawn(row: Row, names: SinkNames = DEFAULT_NAMES, ranks: Iterable[str] = ()) -> set[str]:
+    """The names under which a sink may show what this revision takes away; `ranks` are keys of single ranks.
+
+    A row does not say what stood beside a key before, which decides its name. So these are all names that it can have.
+    """
+    if row.unit.kind in OWN_KINDS:
+        return set(row.withdrawn)
+    found = {f"{group}/{key}" for key in (*row.withdrawn, *ranks) for group in (FIRST, EXTRAS)}
+    found.update(name for key in row.withdrawn for name in (key, own_name(row, key, names.own)) if name)
+    return found
 
 
 def about(row: Row) -> Flat:

@@ -12,7 +12,7 @@ import os
 import struct
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.sinks.tensorboard.curves import Curves
 from rlship_sidecar.sinks.tensorboard.events import FOOTER_BYTES, HEADER_BYTES, encode, whole_header
-from rlship_sidecar.sinks.tensorboard.held import release
+from rlship_sidecar.sinks.tensorboard.held import blank, release, takes_away
 from rlship_sidecar.sinks.tensorboard.parts import PartFile, find_again, find_parts
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ _BEYOND = 1 << 62
 _MAX_FILES = 8
 _WALL_TIME, _STEP = b"\x09", b"\x10"
 _AFTER_STEP = (b"", b"\x2a", b"\x32")  # nothing, a summary, a `log_message`
+
+
+_Point = tuple[int, float, "Summary.Value"]  # step, wall time and value
 
 
 class Damaged(Exception):
@@ -134,17 +137,28 @@ class Rows:
 
     def from_step(self, step: int) -> Iterator[Event]:
         """The events of this step and all later ones, in the order of steps, those of a step in that of rows."""
+        return self._read(sorted(self._places(step, _BEYOND)))
+
+    def before_step(self, step: int) -> Iterator[Event]:
+        """The events of all earlier steps, the last step and the newest row first."""
+        return self._read(sorted(self._places(-_BEYOND, step - 1), reverse=True))
+
+    def _places(self, first_step: int, last_step: int) -> list[_Place]:
         found = []
         parts = list(self._parts.values())
         for which, (part, first, following) in enumerate(zip(parts, self._firsts, [*self._firsts[1:], _BEYOND])):
             found += [
                 _Place(at, first + number, which, number)
                 for number, at in enumerate(part.steps[: following - first])
-                if at >= step
+                if first_step <= at <= last_step
             ]
+        return found
+
+    def _read(self, places: Sequence[_Place]) -> Iterator[Event]:
+        parts = list(self._parts.values())
         fds: dict[int, int] = {}
         try:
-            for place in sorted(found):
+            for place in places:
                 if place.part not in fds:
                     if len(fds) >= _MAX_FILES:
                         os.close(fds.pop(next(iter(fds))))
@@ -200,7 +214,8 @@ class Again:
 def write_again(file: BinaryIO, rows: Rows, curves: Curves) -> None:
     """Write, for each tag that lacks points, those from the first lacking one on: the newest of each step.
 
-    Of a tag with more than `MAX_POINTS` points, every second, third, … is left out, but for the last.
+    Of a tag with more than `MAX_POINTS` points, every second, third, … is left out, but for the last. A point that was
+    taken away goes with the one before it, which comes again.
     """
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
@@ -208,7 +223,7 @@ def write_again(file: BinaryIO, rows: Rows, curves: Curves) -> None:
     def put(event: Event) -> None:
         file.write(encode(event.SerializeToString(deterministic=True)))
 
-    lacking, seen = curves.lacking, set[str]()
+    lacking, seen = _from_before(rows, curves), set[str]()
     thinned = _Thinned({tag: -(-curves.points[tag] // MAX_POINTS) for tag in lacking})
     for step, wall_time, values in thinned.points(rows.from_step(min(lacking.values())), lacking):
         if not seen:
@@ -218,6 +233,26 @@ def write_again(file: BinaryIO, rows: Rows, curves: Curves) -> None:
             put(Event(wall_time=wall_time, step=_BEYOND, summary=Summary()))
             seen |= tags
         put(Event(wall_time=wall_time, step=step, summary=Summary(value=values)))
+
+
+def _from_before(rows: Rows, curves: Curves) -> dict[str, int]:
+    """By tag the step from which on points have to be written: where one was taken away, that of the point before."""
+    lacking, wanted, passed = dict(curves.lacking), set(curves.shrunk), dict[str, int]()
+    if not wanted:
+        return lacking
+    for event in rows.before_step(max(curves.lacking[tag] for tag in wanted)):
+        for value in event.summary.value:
+            tag = value.tag
+            if tag not in wanted or event.step >= curves.lacking[tag] or passed.get(tag) == event.step:
+                continue
+            if takes_away(value):
+                passed[tag] = event.step
+            else:
+                lacking[tag] = event.step
+                wanted.remove(tag)
+        if not wanted:
+            break
+    return lacking
 
 
 class _Thinned:
@@ -231,15 +266,13 @@ class _Thinned:
         self, events: Iterator[Event], lacking: Mapping[str, int]
     ) -> Iterator[tuple[int, float, list[Summary.Value]]]:
         """Step, time and values, for each step and time."""
-        left_out: dict[str, tuple[int, float, Summary.Value]] = {}
+        left_out: dict[str, _Point] = {}
         for step, held in groupby(events, key=lambda event: event.step):
-            newest: dict[str, tuple[int, float, Summary.Value]] = {}
+            newest: dict[str, _Point] = {}
             for event in held:
-                newest.update(
-                    (value.tag, (step, event.wall_time, value))
-                    for value in event.summary.value
-                    if lacking.get(value.tag, _BEYOND) <= step
-                )
+                for value in event.summary.value:
+                    if lacking.get(value.tag, _BEYOND) <= step:
+                        self._take(newest, (step, event.wall_time, value))
             kept = []
             for tag, point in newest.items():
                 if self._counted[tag] % self._every[tag]:
@@ -251,8 +284,19 @@ class _Thinned:
             yield from _joined(kept)
         yield from _joined(sorted(left_out.values(), key=lambda point: point[:2]))
 
+    def _take(self, newest: dict[str, _Point], point: _Point) -> None:
+        """Take in the next point of a step."""
+        step, wall_time, value = point
+        if not takes_away(value):
+            newest[value.tag] = point
+        elif value.tag in newest and not self._counted[value.tag]:
+            # No point before it takes it out of the chart.
+            newest[value.tag] = (step, wall_time, blank(newest[value.tag][2]))
+        else:
+            newest.pop(value.tag, None)
 
-def _joined(points: list[tuple[int, float, Summary.Value]]) -> Iterator[tuple[int, float, list[Summary.Value]]]:
+
+def _joined(points: list[_Point]) -> Iterator[tuple[int, float, list[Summary.Value]]]:
     """Points of one step and time together; they stand beside each other."""
     for (step, wall_time), found in groupby(sorted(points, key=lambda point: point[:2]), key=lambda point: point[:2]):
         yield step, wall_time, [value for _, _, value in found]

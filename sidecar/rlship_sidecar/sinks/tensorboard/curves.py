@@ -15,7 +15,7 @@ import msgspec
 
 from rlship_sidecar import state_file
 from rlship_sidecar.sinks.tensorboard.config import is_run_data
-from rlship_sidecar.sinks.tensorboard.held import is_held, release
+from rlship_sidecar.sinks.tensorboard.held import is_held, release, takes_away
 
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CURVES_FILE = "tensorboard-curves.json"
 
 
-class _Saved(msgspec.Struct):
+class _Saved(msgspec.Struct, omit_defaults=True):
     """What the file holds. Steps and counts are by tag."""
 
     store: str
@@ -32,6 +32,7 @@ class _Saved(msgspec.Struct):
     last: dict[str, int]
     points: dict[str, int]
     lacking: dict[str, int]
+    shrunk: list[str] = []
 
 
 class Curves:
@@ -44,6 +45,8 @@ class Curves:
     def __init__(self, state_dir: Path, store_id: str, generation: int) -> None:
         self.lacking: dict[str, int] = {}
         """By tag the first step of which charts do not have the newest value yet."""
+        self.shrunk: set[str] = set()
+        """Tags in `lacking` of which a point was taken away."""
         self.points: dict[str, int] = {}
         """By tag how many points rows have."""
         self._last: dict[str, int] = {}
@@ -64,29 +67,39 @@ class Curves:
             return 0
         self._last, self.points = known.last, known.points
         if shown_below < known.rows:
-            self.lacking = known.lacking
+            self.lacking, self.shrunk = known.lacking, set(known.shrunk)
         return known.rows
 
     def save(self, rows: int) -> None:
         """Save what is known after `rows` rows, unless the disk is full: the next start reads more rows then."""
-        known = _Saved(self._store_id, self._generation, rows, self._last, self.points, self.lacking)
+        known = _Saved(self._store_id, self._generation, rows, self._last, self.points, self.lacking, [*self.shrunk])
         with suppress(OSError):
             state_file.replace(self._path, msgspec.json.encode(known) + b"\n", durable=False)
 
     def read(self, event: Event, *, shown: bool) -> None:
         """Take in the event of a row from an event file. `shown`: charts have its points by now."""
-        tags, step = tags_of(release(event)), event.step
+        made = release(event)
+        tags, step = tags_of(made), event.step
         # An earlier rlship appended points that lie before the last one of their tag.
         lacks = not shown and (is_held(event) or any(self._last.get(tag, -1) > step for tag in tags))
         self._count(tags, step, lacks=lacks)
+        if lacks:
+            self.shrunk.update(_taken_away(made))
 
     def admit(self, made: Event, *, many: bool) -> bool:
         """Count the points of a new row; whether they can be appended. `many`: some of them may have the same step."""
         tags, step = tags_of(made), made.step
         bound = step + 1 if many else step
-        fits = all(self._last.get(tag, -1) < bound for tag in tags)
+        shrunk = _taken_away(made)
+        fits = not shrunk and all(self._last.get(tag, -1) < bound for tag in tags)
         self._count(tags, step, lacks=not fits)
+        self.shrunk.update(shrunk)
         return fits
+
+    def written_again(self) -> None:
+        """Charts have all points of all curves."""
+        self.lacking.clear()
+        self.shrunk.clear()
 
     def _count(self, tags: Iterable[str], step: int, *, lacks: bool) -> None:
         for tag in tags:
@@ -99,3 +112,7 @@ class Curves:
 def tags_of(made: Event) -> list[str]:
     """The tags of a row's points."""
     return [value.tag for value in made.summary.value if not is_run_data(value)]
+
+
+def _taken_away(made: Event) -> list[str]:
+    return [value.tag for value in made.summary.value if takes_away(value)]

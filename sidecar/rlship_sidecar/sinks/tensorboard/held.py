@@ -7,10 +7,13 @@ whatever session logs say. Such an event keeps its values in a text that TensorB
 from __future__ import annotations
 
 import base64
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
 
 
 def hold(made: Event) -> Event:
@@ -19,6 +22,37 @@ def hold(made: Event) -> Event:
 
     values = base64.b64encode(made.summary.SerializeToString(deterministic=True)).decode()
     return Event(wall_time=made.wall_time, step=made.step, log_message=LogMessage(message=values))
+
+
+def take_away(made: Event, tags: Iterable[str]) -> None:
+    """Add to the event of a revision that its step has no point of these tags any more.
+
+    These are values without content, which only events that are held back may have.
+    """
+    for tag in sorted(tags):
+        made.summary.value.add(tag=tag)
+
+
+def takes_away(value: Summary.Value) -> bool:
+    """Whether a value was added by `take_away`."""
+    return value.WhichOneof("value") is None
+
+
+def blank(value: Summary.Value) -> Summary.Value:
+    """What a chart shows in place of a value that was taken away where no point before it can take it out: NaN, an
+    empty histogram or an empty text.
+    """
+    made = type(value)()
+    made.CopyFrom(value)
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        made.simple_value = math.nan
+    elif kind == "histo":
+        made.histo.Clear()
+        made.histo.SetInParent()
+    else:
+        made.tensor.string_val[:] = [b""]
+    return made
 
 
 def is_held(event: Event) -> bool:

@@ -31,6 +31,7 @@ from rlship_sidecar.sinks.names import (
     key_of,
     named,
     names_of,
+    names_withdrawn,
     rank_keys,
 )
 from rlship_sidecar.sinks.options import check_names, check_text
@@ -39,7 +40,7 @@ from rlship_sidecar.sinks.tensorboard.again import Again, Damaged, event_of
 from rlship_sidecar.sinks.tensorboard.config import RunTexts, is_run_data, text_value
 from rlship_sidecar.sinks.tensorboard.curves import Curves
 from rlship_sidecar.sinks.tensorboard.events import HEADER_BYTES, encode, frames, read
-from rlship_sidecar.sinks.tensorboard.held import hold, is_held
+from rlship_sidecar.sinks.tensorboard.held import hold, is_held, take_away, takes_away
 from rlship_sidecar.sinks.tensorboard.parts import Chain, aside_name, chain, find_again, find_parts, part_name
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class TensorBoardSink(Sink):
             (held.step, held.wall_time) == (made.step, made.wall_time)
             and all(
                 key in ranks or key in row.x or allowed.get(key) == value
-                for key, value in _by_key(one for one in held.summary.value if not is_run_data(one)).items()
+                for key, value in _by_key(filter(_is_content, held.summary.value)).items()
             )
         )
         return self._sound
@@ -184,6 +185,9 @@ class TensorBoardSink(Sink):
         events = []
         for row in rows:
             made = event(row, shown, self._budget.admit(row) if self._budget is not None else {})
+            ranks = self._budget.withdrawn(row) if self._budget is not None else []
+            gone = names_withdrawn(row, shown, ranks) & self._again.curves.points.keys()
+            take_away(made, gone.difference(value.tag for value in made.summary.value))
             # Whole seconds are the steps of rows over time.
             many = row.unit.kind in (CLOCK, POINT) and row.arrival.revision == 0
             events.append(made if self._again.curves.admit(made, many=many) else hold(made))
@@ -272,7 +276,7 @@ class TensorBoardSink(Sink):
         with self._cutting_damage():
             self._again.write(scratch, self._rows)
         self._publish_aside(scratch, again=True)
-        self._again.curves.lacking.clear()
+        self._again.curves.written_again()
 
     @contextmanager
     def _cutting_damage(self) -> Iterator[None]:
@@ -362,6 +366,11 @@ def event(
     values += [text_value(name, markdown(samples)) for name, samples in named(row, tables(row), shown).items()]
     _, at = axis(row)
     return Event(wall_time=row.t or time.time(), step=int(at), summary=Summary(value=values))
+
+
+def _is_content(value: Summary.Value) -> bool:
+    """Whether a value of an event is one of its row's."""
+    return not (is_run_data(value) or takes_away(value))
 
 
 def _by_key(values: Iterable[Summary.Value]) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ then gets the rows that are lacking.
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import shutil
@@ -194,6 +195,7 @@ def _take_rows(
             values = message["values"]
             for key in message["hists"]:
                 values[key] = client.histogram(values[key])
+            values.update(dict.fromkeys(message["withdrawn"], math.nan))
             tables.bytes += message["tables_bytes"]
             client.log(run, values, message["tables"], message["row_number"])
             for alert in message["alerts"]:

@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 import orjson
 
 from rlship_sidecar.rows import Row, axis
-from rlship_sidecar.sinks.names import DEFAULT_NAMES, EXTRAS, SinkNames, about, family, flatten, named, own_name
+from rlship_sidecar.sinks.names import (
+    DEFAULT_NAMES,
+    EXTRAS,
+    SinkNames,
+    about,
+    family,
+    flatten,
+    named,
+    names_withdrawn,
+    own_name,
+)
 from rlship_sidecar.sinks.tables import safe_name, table, tables
 
 MAX_POINT_BYTES = 1_000_000
@@ -24,7 +34,7 @@ class Point(NamedTuple):
     `data` are the values in JSON. `hists` are the keys of those that are histograms, with `values` (counts) and `bins`
     (edges). `tables` are tables of samples by key, in JSON, with `columns` and `data`. They are files of their own and
     do not fill the line. `names` are the names of metrics without an actor. `numbers` are those of the line that the
-    run's summary shows, by key.
+    run's summary shows, by key. `withdrawn` are keys that the line has as NaN.
     """
 
     row_number: int
@@ -35,6 +45,7 @@ class Point(NamedTuple):
     tables: bytes = b"{}"
     names: tuple[str, ...] = ()
     numbers: Mapping[str, float] = _NO_RANKS
+    withdrawn: tuple[str, ...] = ()
 
 
 def point(row: Row, shown: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float] = _NO_RANKS) -> Point:
@@ -83,6 +94,26 @@ def whole(row: Row) -> Row:
 def numbers(row: Row, shown: SinkNames, ranks: Mapping[str, float]) -> dict[str, float]:
     """The numbers of the row's point by key, without those of a line that is too large."""
     return _numbers({_allowed(name): value for name, value in flatten(row, shown, ranks).items()})
+
+
+def withdrawn(made: Point, keys: Iterable[str]) -> Point:
+    """The point that also takes away what charts show under these keys: as NaN, of which W&B makes a gap. Those for
+    which the line has no room stay.
+    """
+    room = MAX_POINT_BYTES - len(made.data)
+    found = []
+    for key in sorted(keys):
+        room -= len(orjson.dumps(key)) + len(":NaN,")
+        if room < 0:
+            break
+        found.append(key)
+    return made._replace(withdrawn=tuple(found))
+
+
+def names_gone(row: Row, shown: SinkNames, ranks: Iterable[str]) -> set[str]:
+    """The names under which charts may show what the row takes away; `ranks` are keys of single ranks."""
+    x = {_allowed(key) for key in row.x}
+    return {_allowed(name) for name in names_withdrawn(row, shown, ranks)} - x
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

@@ -58,7 +58,7 @@ class OpenMessage(TypedDict):
 class RowMessage(TypedDict):
     """A future history line; see `sink.Point`. The values of `hists` have counts (`values`) and edges (`bins`). `names`
     are those without an actor that no line had before. `summary` are numbers of the run's summary that the line
-    displaces there.
+    displaces there. `withdrawn` are keys that the line has as NaN, because a revision took their values away.
     """
 
     row_number: int
@@ -66,6 +66,7 @@ class RowMessage(TypedDict):
     axis: str
     names: list[str]
     hists: list[str]
+    withdrawn: list[str]
     tables_bytes: int
     summary: dict[str, float]
     alerts: list[AlertWords]

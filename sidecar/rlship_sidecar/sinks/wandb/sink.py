@@ -312,7 +312,7 @@ class WandbSink(Sink):
         for row in rows:
             if row.row_number != self._next:
                 raise ValueError(f"sink wandb: row {row.row_number} does not follow on row {self._next - 1}")
-            new = point(row, shown, self._admitted(row))
+            new = self._keeper.withdrawing(shown, row, point(row, shown, self._admitted(row)))
             axes, bare = self._axes
             axes.add(new.axis, new.actor)
             episodes = self._beside.episodes
@@ -396,6 +396,7 @@ class WandbSink(Sink):
                 "axis": point.axis,
                 "names": names,
                 "hists": point.hists,
+                "withdrawn": point.withdrawn,
                 "summary": summary,
                 "tables_bytes": len(point.tables),
                 "alerts": alerts,

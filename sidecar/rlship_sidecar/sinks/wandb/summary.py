@@ -6,7 +6,7 @@ step. So the numbers that such a line displaces are said again behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -113,7 +113,25 @@ class Summary:
         if key in self._axes:
             return max(one.position for one in self._axes[key].values())
         found = self._numbers.get(key)
-        return None if found is None else max(found.values(), key=lambda one: one[0].row_number)[1]
+        return None if not found else max(found.values(), key=lambda one: one[0].row_number)[1]
+
+    def knows(self, key: str) -> bool:
+        """Whether any row had a number under a key, though it may be gone by now."""
+        return key in self._numbers
+
+    def withdraw(self, row: Standing, keys: Iterable[str]) -> set[str]:
+        """A revision has no number any more under these keys. Returns those of which the summary had this row's."""
+        gone = set()
+        for key in keys:
+            found = self._numbers.get(key, {})
+            if row.series in found and found[row.series][0].position == row.position:
+                del found[row.series]
+                gone.add(key)
+        return gone
+
+    def put(self, key: str, row: Standing, number: Number) -> None:
+        """The furthest row that still has a number under a key is this one."""
+        self._take(key, row, number)
 
     def all(self) -> dict[str, Number]:
         """Every number."""
@@ -139,6 +157,7 @@ class Summary:
         numbers = {
             key: [(index.setdefault(row, len(index)), number) for row, number in found.values()]
             for key, found in self._numbers.items()
+            if found
         }
         axes = {
             axis: [index.setdefault(row, len(index)) for row in found.values()] for axis, found in self._axes.items()
