@@ -49,7 +49,7 @@ def test_a_healthy_run_has_no_impact() -> None:
 
 
 def test_answers(tmp_path: Path) -> None:
-    """The causes that `rlship why` may show are read with their places; there are none if no rule fired."""
+    """The causes that `rlship why` may show are read with their places; a run in which no rule fires has no cause."""
     said = {
         "causes": [
             {"cause": "rank_lost", "place": "generator/2.0", "weight": 50.0, "host": None},
