@@ -19,22 +19,24 @@ from rlship_sidecar.config import Config
 from rlship_sidecar.replay.run import ReplayRequest, replay
 from rlship_sidecar.rows import STEP, Row
 from rlship_sidecar.store.store import Store
+from rlship_sidecar.why.text import LEAST_WEIGHT
 
 LEAD = "trainer"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `rlship why` answers: causes with their places, the likeliest first, and the place of an unknown one."""
+    """What `rlship why` answers: causes with their places, the likeliest first, and `unknown` as one of them."""
 
-    causes: tuple[tuple[str, str], ...]
-    unknown: str | None
+    causes: tuple[tuple[str, str], ...] = ()
 
 
 def rows_of(experiment: Path, state: Path) -> list[Row]:
-    """All rows of an experiment's files, in a store in `state`."""
-    replay(ReplayRequest(experiment, Config(sinks=[]), out=state))
-    (path,) = state.glob("store.*.db")
+    """All rows of an experiment's files, in a store below `state`, where `rlship why` looks for it."""
+    below = state / experiment.name
+    below.mkdir(parents=True)
+    replay(ReplayRequest(experiment, Config(sinks=[]), out=below))
+    (path,) = below.glob("store.*.db")
     store = Store(path, local=True)
     try:
         return store.read_rows(0, 1 << 30)
@@ -51,33 +53,16 @@ def episodes_of(rows: Sequence[Row]) -> tuple[list[Episode], int]:
     return history.episodes(), len(steps)
 
 
-def has_why() -> bool:
-    """Whether this rlship has `rlship why`."""
-    return "why" in commands.commands
-
-
 def why(experiment: Path, state: Path) -> Answer:
     """What `rlship why` answers."""
     result = CliRunner().invoke(commands, ["why", str(experiment), "--json", "--state-dir", str(state)])
     if result.exit_code not in (0, 3):
         raise RuntimeError(f"rlship why ended with {result.exit_code}: {result.output[-2000:]}")
-    said = json.loads(result.stdout)
-    return answer_of(said)
+    return answer_of(json.loads(result.stdout))
 
 
 def answer_of(said: Mapping[str, Any]) -> Answer:
-    """The answer in the JSON that `rlship why` prints."""
-    causes = tuple((str(one["cause"]), _place(one.get("place"))) for one in said["causes"])
-    unknown = said.get("unknown")
-    return Answer(causes, None if unknown is None else _place(unknown))
-
-
-def _place(place: Any) -> str:
-    """A place as `<actor>` or `<actor>/<replica>.<rank>`."""
-    if not isinstance(place, dict):
-        return str(place or "")
-    rank = place.get("rank")
-    if rank in (None, ""):
-        return str(place["actor"])
-    name = str(rank) if "." in str(rank) else f"{place.get('replica', 0)}.{rank}"
-    return f"{place['actor']}/{name}"
+    """The causes that `rlship why` may show, from the JSON that it prints; none if there is no episode."""
+    return Answer(
+        tuple((str(one["cause"]), str(one["place"])) for one in said.get("causes", ()) if one["weight"] >= LEAST_WEIGHT)
+    )

@@ -23,6 +23,7 @@ from rlship_sidecar.demo.plan import JobPlan
 NAMES = Path(__file__).with_name("names.toml")
 LAST = 20  # steps of which the oracle takes the mean
 FIRST = 3
+UNKNOWN = "unknown"  # what `rlship why` calls a cause that its graph has not
 WHY, RULES, MOVER, LARGEST, BARO, RANDOM = "rlship why", "rules alone", "first mover", "largest |z|", "BARO", "random"
 LIMIT = "z of each metric"
 WAYS = (WHY, RULES, MOVER, LARGEST, BARO, RANDOM)
@@ -88,7 +89,7 @@ def incident(kind: IncidentType, one: Incident, parent: Path) -> Judged:
         impact = first_impact(Job(one.seed, None, (), None).run(planned.steps), hurt, one, planned)
         rows = found.rows_of(folder / "run", folder / "state")
         episodes = [episode for episode in found.episodes_of(rows)[0] if episode.fired.step >= one.step]
-        answer = found.why(folder / "run", folder / "state") if found.has_why() else found.Answer((), None)
+        answer = found.why(folder / "run", folder / "state")
     first = min(episodes, key=_fired, default=None)
     series = baselines.Series(rows)
     alarms = [step for step in series.alarms() if step >= one.step]
@@ -124,7 +125,7 @@ def real(fault: str, seed: int, parent: Path) -> tuple[Judged | None, int, int]:
         if failure is not None:
             raise RuntimeError(f"{fault}, seed {seed}: {failure.name} ended with {failure.code}: {failure.tail}")
         episodes, frames = found.episodes_of(found.rows_of(folder / "run", folder / "state"))
-        answer = found.why(folder / "run", folder / "state") if found.has_why() else found.Answer((), None)
+        answer = found.why(folder / "run", folder / "state")
     if fault == NONE:
         return None, len(episodes), frames
     name, place = runs.faults[fault], FAULTS[fault].place
@@ -166,8 +167,12 @@ def first_impact(well: Sequence[Truth], hurt: Sequence[Truth], one: Incident, pl
 
 def _names(name: str) -> set[str]:
     """What the graph may call the cause of a type."""
-    names = bounded_toml.decode(NAMES.read_bytes())["names"]
-    return {name, *names.get(name, ())}
+    return {name, *_graph_names("names", name)}
+
+
+def _graph_names(table: str, name: str) -> Sequence[str]:
+    names: Sequence[str] = bounded_toml.decode(NAMES.read_bytes())[table].get(name, ())
+    return names
 
 
 def _rank(causes: Sequence[str], accepted: set[str]) -> int | None:
@@ -177,9 +182,10 @@ def _rank(causes: Sequence[str], accepted: set[str]) -> int | None:
 def _is_place(kind: IncidentType, one: Incident, place: str) -> bool:
     expected = kind.place_of(one)
     actor = place.partition("/")[0]
-    return place == expected or ("/" not in expected and actor in kind.actors)
+    return place == expected or ("/" not in expected and actor in {*kind.actors, *_graph_names("places", kind.name)})
 
 
 def _is_unknown(kind: IncidentType, one: Incident, answer: found.Answer) -> bool:
     """Whether the right place is named as that of an unknown cause, and no cause is likelier."""
-    return not answer.causes and answer.unknown is not None and _is_place(kind, one, answer.unknown)
+    first, place = next(iter(answer.causes), ("", ""))
+    return first == UNKNOWN and _is_place(kind, one, place)

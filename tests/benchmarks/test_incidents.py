@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.incidents.__main__ import measure, report
-from benchmarks.incidents.found import answer_of
+from benchmarks.incidents.found import answer_of, rows_of, why
 from benchmarks.incidents.job import Job
-from benchmarks.incidents.judging import first_impact
+from benchmarks.incidents.judging import NAMES, first_impact
 from benchmarks.incidents.plan import plan
 from benchmarks.incidents.statistics import Share, most
+from rlship_sidecar import bounded_toml
+from rlship_sidecar.why.graph import graph_of
 
 STEPS = plan().steps
 
@@ -46,22 +48,36 @@ def test_a_healthy_run_has_no_impact() -> None:
     assert first_impact(well, well, one, plan()) is None
 
 
-def test_answers() -> None:
-    """The places of causes are read as alerts write them, with or without a rank."""
+def test_answers(tmp_path: Path) -> None:
+    """The causes that `rlship why` may show are read with their places; a run in which no rule fires has no cause."""
     said = {
         "causes": [
-            {"cause": "dead_rank", "place": {"actor": "generator", "rank": "2.0"}, "score": 50.0},
-            {"cause": "thermal_straggler", "place": {"actor": "trainer", "rank": 3, "host": "n1"}, "score": 2.0},
-            {"cause": "network_fail_slow", "place": {"actor": "trainer"}, "score": 1.0},
-        ],
-        "unknown": None,
+            {"cause": "rank_lost", "place": "generator/2.0", "weight": 50.0, "host": None},
+            {"cause": "unknown", "place": "trainer", "weight": 4.0, "host": None},
+            {"cause": "network_slow", "place": "network", "weight": 0.1, "host": None},
+        ]
     }
-    assert answer_of(said).causes == (
-        ("dead_rank", "generator/2.0"),
-        ("thermal_straggler", "trainer/0.3"),
-        ("network_fail_slow", "trainer"),
-    )
-    assert answer_of({"causes": [], "unknown": {"actor": "buffer"}}).unknown == "buffer"
+    assert answer_of(said).causes == (("rank_lost", "generator/2.0"), ("unknown", "trainer"))
+    one = next(kind for kind in plan().types if kind.name == "nonfinite_gradient").incidents[-1]
+    for name, incident, expected in (("well", None, ()), ("hurt", one, ("nan", "trainer"))):
+        Job(one.seed, incident, (), tmp_path / name).run(one.step + 20)
+        rows_of(tmp_path / name, tmp_path / f"{name}.state")
+        causes = why(tmp_path / name, tmp_path / f"{name}.state").causes
+        assert (causes[0] if incident else causes) == expected
+
+
+def test_every_name_is_one_of_the_graph() -> None:
+    """Each type whose cause has a node is given a cause of the graph, and places that the graph has."""
+    table = bounded_toml.decode(NAMES.read_bytes())
+    graph = graph_of({})
+    kinds = {kind.name: kind for kind in plan().types}
+    for name, kind in kinds.items():
+        assert bool({name, *table["names"].get(name, ())} & set(graph.causes)) == kind.node, name
+    assert {cause for causes in table["names"].values() for cause in causes} <= set(graph.causes)
+    assert {place for places in table["places"].values() for place in places} <= {
+        cause.at for cause in graph.causes.values()
+    }
+    assert {*table["names"], *table["places"]} <= set(kinds)
 
 
 def test_intervals() -> None:
