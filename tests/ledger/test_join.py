@@ -215,3 +215,12 @@ def test_another_wait_makes_rows_again() -> None:
             sim.finish()
             assert values(sim) == as_rows(ledger_rows(files, wait_s))
             assert ("lost" in seen(sim, 1)) == (wait_s == 50.0)
+
+
+def test_a_group_that_is_trained_twice_has_its_row_at_the_lesser_step() -> None:
+    """Also where the entry of the greater step comes first."""
+    entry = {"kind": "ledger", "hop": "trained", "key": "a", "n": 2, "d": {}, "by": "tokens"}
+    with simulation() as sim:
+        sim.write("0.jsonl", file({**entry, "t": T0 + 1, "step": 1}, {**entry, "t": T0 + 2, "step": 0}, CLOSE, id="t"))
+        sim.finish()
+        assert {step: found["twice"] for step, found in values(sim).items()} == {0: 1.0}

@@ -156,7 +156,7 @@ def _offered(hops: dict[str, list[list[LedgerEntry]]], arrived: int) -> int | No
 
 
 class _Arrived:
-    """A group's entries that count."""
+    """A group's entries that count. `trained` has the first entry of each part, `step` is the least of all of them."""
 
     def __init__(
         self,
@@ -166,6 +166,7 @@ class _Arrived:
         offered: int | None,
     ) -> None:
         self.trained = _parts(trained)
+        self.step = min((entry.step for entry in trained if entry.step is not None), default=None)
         self.dropped = dropped
         self.hops = hops
         self.offered = offered
@@ -180,8 +181,7 @@ class _Arrived:
 
 def _place(verdict: Verdict, group: _Arrived, end: float) -> None:
     if group.trained:
-        steps = [entry.step for entry in group.trained if entry.step is not None]
-        verdict.step = min(steps, default=None)
+        verdict.step = group.step
         if verdict.step is None:
             verdict.tau = group.trained[0].t
     elif group.dropped and group.dropped_n >= (group.offered or 0):
