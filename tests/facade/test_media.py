@@ -232,6 +232,7 @@ def test_a_sweep_trains_with_its_values(tmp_path: Path) -> None:
         WANDB_MODE="offline",
     )
     assert job.values() == [0.25, 7, "Run", False]
+    (job.experiment,) = tmp_path.glob("run-sweep-*")  # each run of a sweep has a folder of its own
     assert job.rows() == {0: {"loss": 0.5}}
     assert job.err.count("belongs to a sweep") == 1
     (file,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
