@@ -79,7 +79,7 @@ def test_a_job_without_a_fault_keeps_a_clean_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", long(*(fault for fault in SEEN if fault != faults.SWAPPED_REWARDS)))
 def test_a_fault_is_seen(tmp_path: Path, fault: str) -> None:
-    """The fault's rule fires after the fault began, at the place that has it where the rule knows places."""
+    """The fault's rule fires once the fault began, at the place that has it where the rule knows places."""
     _see(tmp_path, fault, steps=80)
 
 
@@ -97,5 +97,6 @@ def _see(tmp_path: Path, fault: str, steps: int) -> int:
     rule, place = SEEN[fault]
     episodes, _ = episodes_of(rows_of(tmp_path / "job", tmp_path / "state"))
     found = [one for one in episodes if one.rule == rule and place in ("", one.place)]
-    assert found and all(one.fired.step >= plan.onset for one in episodes), episodes
+    first = plan.onset - 1  # generators are one step ahead of the trainer, at whose step their records may count
+    assert found and all(one.fired.step >= first for one in episodes), episodes
     return found[0].fired.step
