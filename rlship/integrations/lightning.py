@@ -117,7 +117,7 @@ class RlshipCallback:
     state_key = "rlship"
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Add the logger, unless the Trainer or the job has its own."""
+        """Add the logger, unless the Trainer or the job has its own, or W&B's calls of the job are recorded."""
         safely(SOURCE, _add, trainer)
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
@@ -150,8 +150,22 @@ def callbacks() -> list[Any]:
 def _add(trainer: Any) -> None:
     if not is_on() or job_has_its_own() or any(isinstance(one, RlshipLogger) for one in trainer.loggers):
         return
+    if _wandb_is_recorded(trainer):
+        return
     logger = RlshipLogger()
     trainer.loggers = [*trainer.loggers, logger]
+
+
+def _wandb_is_recorded(trainer: Any) -> bool:
+    """Whether a facade records the job's calls of W&B, which a logger of rlship's in the process would end.
+
+    Lightning's WandbLogger opens a run in the first rank alone. In the others it says what the job logs to.
+    """
+    facade = getattr(modules.get("wandb"), "_rlship", None)
+    if facade is None:
+        return False
+    follows = trainer.global_rank > 0 and any(type(one).__name__ == "WandbLogger" for one in trainer.loggers)
+    return bool(facade.would_record() if follows else facade.records())
 
 
 def _place() -> tuple[int | None, int | None]:
