@@ -27,12 +27,12 @@ class RlshipLogger:
     A step ends when the next batch begins; without rlship's entry point, when a later step is logged.
 
     Args:
-        dir: the experiment's folder. `RLSHIP_DIR` comes before it. Default: `lightning_logs`.
+        dir: the experiment's folder. Default: `RLSHIP_DIR`, else `lightning_logs`.
         name: what the run is called.
     """
 
     def __init__(self, dir: str | None = None, name: str | None = None) -> None:
-        self.save_dir = os.environ.get("RLSHIP_DIR") or dir or _FOLDER
+        self.save_dir = dir or os.environ.get("RLSHIP_DIR") or _FOLDER
         self.name = name or "rlship"
         self.version = ""
         self._logger: Logger | None = None
@@ -59,7 +59,7 @@ class RlshipLogger:
         """rlship's Logger, which is opened at the first call that needs it."""
         if self._logger is None:
             rank, world = _place()
-            self._logger = open_logger(SOURCE, self.save_dir, rank=rank, world=world)
+            self._logger = open_logger(SOURCE, self.save_dir, named=True, rank=rank, world=world)
             if self.name != "rlship":
                 self._logger.run_data(name=self.name)
         return self._logger

@@ -142,6 +142,19 @@ def test_a_logger_that_was_named_is_the_only_one(tmp_path: Path, monkeypatch: py
     assert merged(records(tmp_path))["name"] == "try-3"
 
 
+def test_a_folder_that_is_named_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`RlshipLogger("outputs/both")` writes there, as `rlship.init` does. `RLSHIP_DIR` is for code without one."""
+    monkeypatch.setenv("RLSHIP_DIR", str(tmp_path / "environment"))
+    named, unnamed = RlshipLogger(str(tmp_path / "named")), RlshipLogger()
+    assert (named.save_dir, unnamed.save_dir) == (str(tmp_path / "named"), str(tmp_path / "environment"))
+    for logger, value in ((named, 1), (unnamed, 2)):
+        logger.log_metrics({"loss": value}, step=0)
+        logger.finalize("success")
+        logger.experiment.close()
+    assert [one["m"] for one in metrics(records(tmp_path / "named"))] == [{"loss": 1}]
+    assert [one["m"] for one in metrics(records(tmp_path / "environment"))] == [{"loss": 2}]
+
+
 def test_without_the_callback_a_later_step_ends_one(tmp_path: Path) -> None:
     """A logger by itself ends a step when it gets a later one, and at the end; an earlier one is a rollback."""
     logger = RlshipLogger(str(tmp_path))
