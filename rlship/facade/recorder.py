@@ -259,7 +259,7 @@ class Recorder:
 
     def _write_table(self, track: Track, key: str, table: Any, step: int | None, t: float) -> None:
         names = column_names(table)
-        rows = self._tables.new_rows(key, table)
+        rows = self._tables.new_rows(key, table, step)
         # TRL logs the completions of a step right after its metrics, without a step: their time is in the next one.
         if step is None and step_in(names, rows) == track.newest:
             step = track.newest

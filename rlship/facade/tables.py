@@ -20,23 +20,27 @@ class Tables:
     """What was logged of each table by its key, as fingerprints of its rows.
 
     A job may log a table that grows, or make a new one each time with all rows so far. Both begin with the rows that
-    were logged before. A table that begins otherwise is new as a whole, and so is an equal one in another object: a
-    later evaluation may have the same answers.
+    were logged before. A table that begins otherwise is new as a whole. So is an equal one in another object, as a
+    later evaluation may have the same answers, unless it is of the same step.
     """
 
     def __init__(self) -> None:
-        self._logged: dict[str, tuple[weakref.ref[Any], list[int]]] = {}
+        self._logged: dict[str, tuple[weakref.ref[Any], list[int], int | None]] = {}
 
-    def new_rows(self, key: str, table: Any) -> Sequence[Sequence[Any]]:
-        """The rows of `table` that were not logged under `key` before."""
+    def new_rows(self, key: str, table: Any, step: int | None = None) -> Sequence[Sequence[Any]]:
+        """The rows of `table` that were not logged under `key` before. Without a step of the call, that counts which
+        all rows name.
+        """
         rows = list(table.data)
+        at = step_in(column_names(table), rows) if step is None else step
         marks = [_mark(row) for row in rows]
         logged = self._logged.get(key)
         before = logged[1] if logged is not None else []
-        grown = len(before) < len(marks) or (logged is not None and logged[0]() is table)
+        again = logged is not None and (logged[0]() is table or (at is not None and logged[2] == at))
+        grown = len(before) < len(marks) or again
         known = len(before) if before and grown and marks[: len(before)] == before else 0
         if key in self._logged or len(self._logged) < _MAX_TABLES:
-            self._logged[key] = weakref.ref(table), marks
+            self._logged[key] = weakref.ref(table), marks, at
         return rows[known:]
 
 

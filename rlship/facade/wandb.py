@@ -284,6 +284,14 @@ class Facade:
             del os.environ["WANDB_API_KEY"]
         return self.module
 
+    def records(self) -> bool:
+        """Whether calls of a run of this process are recorded."""
+        return any(run._rlship.recorder.active for run in self._runs)
+
+    def would_record(self) -> bool:
+        """Whether calls of a run that this process opens from now on are recorded."""
+        return not (self._aside or registry.is_explicit() or self._is_disabled(_Asked(self.module, {})))
+
     def _stand_aside(self) -> None:
         """From now on the process logs by itself: close what was recorded until here."""
         try:

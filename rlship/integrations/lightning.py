@@ -27,12 +27,12 @@ class RlshipLogger:
     A step ends when the next batch begins; without rlship's entry point, when a later step is logged.
 
     Args:
-        dir: the experiment's folder. `RLSHIP_DIR` comes before it. Default: `lightning_logs`.
+        dir: the experiment's folder. Default: `RLSHIP_DIR`, else `lightning_logs`.
         name: what the run is called.
     """
 
     def __init__(self, dir: str | None = None, name: str | None = None) -> None:
-        self.save_dir = os.environ.get("RLSHIP_DIR") or dir or _FOLDER
+        self.save_dir = dir or os.environ.get("RLSHIP_DIR") or _FOLDER
         self.name = name or "rlship"
         self.version = ""
         self._logger: Logger | None = None
@@ -59,7 +59,7 @@ class RlshipLogger:
         """rlship's Logger, which is opened at the first call that needs it."""
         if self._logger is None:
             rank, world = _place()
-            self._logger = open_logger(SOURCE, self.save_dir, rank=rank, world=world)
+            self._logger = open_logger(SOURCE, self.save_dir, named=True, rank=rank, world=world)
             if self.name != "rlship":
                 self._logger.run_data(name=self.name)
         return self._logger
@@ -117,7 +117,7 @@ class RlshipCallback:
     state_key = "rlship"
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Add the logger, unless the Trainer or the job has its own."""
+        """Add the logger, unless the Trainer or the job has its own, or W&B's calls of the job are recorded."""
         safely(SOURCE, _add, trainer)
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
@@ -150,8 +150,22 @@ def callbacks() -> list[Any]:
 def _add(trainer: Any) -> None:
     if not is_on() or job_has_its_own() or any(isinstance(one, RlshipLogger) for one in trainer.loggers):
         return
+    if _wandb_is_recorded(trainer):
+        return
     logger = RlshipLogger()
     trainer.loggers = [*trainer.loggers, logger]
+
+
+def _wandb_is_recorded(trainer: Any) -> bool:
+    """Whether a facade records the job's calls of W&B, which a logger of rlship's in the process would end.
+
+    Lightning's WandbLogger opens a run in the first rank alone. In the others it says what the job logs to.
+    """
+    facade = getattr(modules.get("wandb"), "_rlship", None)
+    if facade is None:
+        return False
+    follows = trainer.global_rank > 0 and any(type(one).__name__ == "WandbLogger" for one in trainer.loggers)
+    return bool(facade.would_record() if follows else facade.records())
 
 
 def _place() -> tuple[int | None, int | None]:

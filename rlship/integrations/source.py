@@ -35,6 +35,7 @@ def open_logger(
     source: str,
     folder: str,
     *,
+    named: bool = False,
     actor: str | None = None,
     replica: str | None = None,
     rank: int | None = None,
@@ -43,13 +44,14 @@ def open_logger(
 ) -> Logger:
     """The Logger that the job itself opened; else one whose file names `source` in its labels.
 
-    The folder is `RLSHIP_DIR`, else `folder`. The actor is `actor`; None: the lead, `RLSHIP_ACTOR`, else `trainer`.
+    The folder is `RLSHIP_DIR`, else `folder`; `named`: it is `folder`, which the job's code gives. The actor is
+    `actor`; None: the lead, `RLSHIP_ACTOR`, else `trainer`.
     """
     found = registry.opened()
     if found is not None and found not in _opened:
         return found
     logger = registry.init(
-        os.environ.get("RLSHIP_DIR") or folder,
+        folder if named else os.environ.get("RLSHIP_DIR") or folder,
         actor or os.environ.get("RLSHIP_ACTOR") or "trainer",
         replica=replica,
         rank=rank,

@@ -177,6 +177,36 @@ def test_tables_are_samples_without_rows_that_were_logged_before(tmp_path: Path)
     assert [(one["step"], one["row"]["x"]) for one in samples(found, "same")] == [(0, 1), (1, 1)]
 
 
+def test_an_equal_table_of_one_step_adds_nothing(tmp_path: Path) -> None:
+    """TRL logs the table of its last evaluation once more as the training ends. One that equals the last one of its key
+    and step adds nothing, whether the call or the rows name the step. Of another step, or without one, it is new.
+    """
+    job = run(
+        tmp_path,
+        """
+        wandb.init()
+        wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
+        def log(key, *cells, **more):
+            wandb.log({key: wandb.Table(columns=["step", "text"], data=[list(row) for row in cells]), **more})
+        for step in (1, 2):
+            wandb.log({"loss": 0.5, "train/global_step": step})
+            log("completions", (step, "a"), (step, "b"))
+            log("completions", (step, "c"), (step, "d"))  # an evaluation
+            log("asked", ("one", "a"), **{"train/global_step": step})
+            log("asked", ("one", "a"), **{"train/global_step": step})
+        wandb.log({"train_loss": 0.4, "train/global_step": 2})
+        log("completions", (2, "c"), (2, "d"))
+        log("none", ("one", "a"))
+        log("none", ("one", "a"))
+        """,
+    )
+    found = job.file()
+    texts = [(one["step"], one["row"]["text"]) for one in samples(found, "completions")]
+    assert texts == [(step, text) for step in (1, 2) for text in "abcd"]
+    assert [one["step"] for one in samples(found, "asked")] == [1, 2]
+    assert [one.get("step") for one in samples(found, "none")] == [None, None]
+
+
 def test_a_table_that_names_the_step_just_logged_is_at_it(tmp_path: Path) -> None:
     """A table without a step, whose rows all name the newest step, is of that step, in step with W&B, although its time
     is in the next one. With another step, several steps or texts it belongs to none.

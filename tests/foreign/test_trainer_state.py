@@ -291,3 +291,18 @@ def test_beside_a_callback() -> None:
             assert [note for note in status.notes if "writers" in note] == []
             told = "reads 2 files of trainer_state beside the job's own lines, which is fine"
             assert any(note.startswith(told) for note in status.notes), status.notes
+
+
+def test_beside_calls_of_wandb() -> None:
+    """transformers gives W&B other names than the document has. A row has each value under both, and two files of its
+    rank, so `lives` is 2 without a restart.
+    """
+    with simulation() as sim:
+        sim.write("a.jsonl", file(log(1, **{"train/loss": 1.0, "eval/loss": 0.5}), barrier(1)))
+        settle(sim)
+        save(sim, 1, [{"loss": 1.0, "step": 1}, {"eval_loss": 0.5, "step": 1}])
+        settle(sim)
+        (row,) = sim.final().values()
+        names = ("train/loss", "eval/loss", "loss", "eval_loss")
+        assert row.values == dict(zip([f"trainer/{name}" for name in names], (1.0, 0.5, 1.0, 0.5), strict=True))
+        assert (row.coverage.lives, row.coverage.attempts) == (2, (0,))

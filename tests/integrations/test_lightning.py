@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pickle
+import textwrap
 import types
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import rlship
 from rlship import registry
 from rlship.integrations.lightning import RlshipCallback, RlshipLogger, callbacks
+from tests.facade.jobs import run
 from tests.writer.reading import kinds, merged, metrics, records
 
 
@@ -74,6 +76,60 @@ def test_the_entry_point_is_inert(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert trained.loggers == []
 
 
+WITH_WANDB = """
+import json, types
+from rlship.integrations.lightning import callbacks
+
+class WandbLogger:
+    "Like Lightning's: its run is opened in the first rank alone."
+    def __init__(self, rank):
+        self.run = wandb.init(config={"lr": 0.1}) if rank == 0 else None
+
+def fit(rank, *loggers):
+    trained = types.SimpleNamespace(loggers=[one(rank) for one in loggers], global_rank=rank)
+    callbacks()[0].setup(trained, None, "fit")
+    for logger in trained.loggers[len(loggers) :]:
+        logger.log_metrics({"loss": 1.0}, step=0)
+    return [type(one).__name__ for one in trained.loggers]
+"""
+
+
+def test_a_job_keeps_its_calls_of_wandb(tmp_path: Path) -> None:
+    """Where W&B's calls of the process are recorded, the entry point adds no logger, which would end that: neither
+    beside Lightning's WandbLogger nor beside a run of the job's own.
+    """
+    calls = """
+        added = fit(0, WandbLogger)
+        for step in range(20):
+            wandb.log({"mine": 2.0 * step})
+        wandb.finish()
+        print(json.dumps(added))
+        """
+    job = run(tmp_path, WITH_WANDB + textwrap.dedent(calls))
+    assert job.values() == ["WandbLogger"]
+    assert [one["m"]["mine"] for one in metrics(job.file())] == [2.0 * step for step in range(20)]
+    assert merged(job.file())["config"] == {"lr": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("call", "mode", "loggers"),
+    [
+        ("fit(1, WandbLogger)", "online", ["WandbLogger"]),  # its run is the first rank's
+        ("fit(0, WandbLogger)", "disabled", ["WandbLogger", "RlshipLogger"]),
+        ("fit(1, WandbLogger)", "disabled", ["WandbLogger", "RlshipLogger"]),
+        ("fit(0)", "online", ["RlshipLogger"]),
+    ],
+    ids=["rank 1", "disabled", "rank 1, disabled", "imported only"],
+)
+def test_a_process_without_calls_of_wandb_gets_a_logger(
+    tmp_path: Path, call: str, mode: str, loggers: list[str]
+) -> None:
+    """Every rank of a job with a WandbLogger goes by W&B's calls, unless W&B is disabled. A job that merely imported
+    the package gets a logger.
+    """
+    assert run(tmp_path, f"{WITH_WANDB}print(json.dumps({call}))", WANDB_MODE=mode).values() == loggers
+
+
 def test_a_logger_that_was_named_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`Trainer(logger=RlshipLogger(…))` writes each value once, with the entry point too."""
     monkeypatch.setenv("RLSHIP_DIR", str(tmp_path))
@@ -84,6 +140,19 @@ def test_a_logger_that_was_named_is_the_only_one(tmp_path: Path, monkeypatch: py
     assert trained.loggers == [named]
     assert [one["m"] for one in metrics(records(tmp_path))][:2] == [{"loss": 0, "epoch": 0}, {"loss": 1, "epoch": 0}]
     assert merged(records(tmp_path))["name"] == "try-3"
+
+
+def test_a_folder_that_is_named_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`RlshipLogger("outputs/both")` writes there, as `rlship.init` does. `RLSHIP_DIR` is for code without one."""
+    monkeypatch.setenv("RLSHIP_DIR", str(tmp_path / "environment"))
+    named, unnamed = RlshipLogger(str(tmp_path / "named")), RlshipLogger()
+    assert (named.save_dir, unnamed.save_dir) == (str(tmp_path / "named"), str(tmp_path / "environment"))
+    for logger, value in ((named, 1), (unnamed, 2)):
+        logger.log_metrics({"loss": value}, step=0)
+        logger.finalize("success")
+        logger.experiment.close()
+    assert [one["m"] for one in metrics(records(tmp_path / "named"))] == [{"loss": 1}]
+    assert [one["m"] for one in metrics(records(tmp_path / "environment"))] == [{"loss": 2}]
 
 
 def test_without_the_callback_a_later_step_ends_one(tmp_path: Path) -> None:
