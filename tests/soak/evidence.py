@@ -112,7 +112,8 @@ def tensorboard_events(folder: Path) -> list[Event]:
             if record.HasField("log_message"):
                 record.summary.CopyFrom(Summary.FromString(base64.b64decode(record.log_message.message)))
             if record.HasField("summary"):
-                values = {value.tag: _value(value) for value in record.summary.value}
+                # What a revision takes away is a value without content.
+                values = {one.tag: _value(one) for one in record.summary.value if one.WhichOneof("value") is not None}
                 events.append((record.wall_time, record.step, values))
     return events
 

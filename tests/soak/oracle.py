@@ -7,11 +7,12 @@ either, the rows with the writers' values, which are a function of who wrote the
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlship_sidecar.rows import Unit
+from rlship_sidecar.rows import Row, Unit
 from tests.endtoend.evidence import newest
 from tests.reference.reduction import dead_letters, differing, final_rows
 from tests.reference.settings import Settings
@@ -96,6 +97,7 @@ def _number_of(line: bytes) -> str:
 def judge_wandb(evidence: Evidence) -> Verdict:
     """History line i has `_step` i and row i's values; a line that came twice had the same figures both times."""
     found, holes = [], 0
+    shown: defaultdict[Unit, set[str]] = defaultdict(set)
     verdict = Verdict("wandb", len(evidence.rows))
     for number, line in enumerate(evidence.history):
         if line is None:
@@ -105,6 +107,8 @@ def judge_wandb(evidence: Evidence) -> Verdict:
         step = values.pop("_step", None)
         values.pop("_runtime", None)
         judge_tables(verdict, number, values, evidence)
+        if number < len(evidence.rows):
+            judge_withdrawn(verdict, evidence.rows[number], values, shown)
         found.append((str(step), _text(without_places(values))))
         if step != number and step is not None:
             found[-1] = (str(step), f"at line {number}: {_text(values)}")
@@ -120,6 +124,31 @@ def judge_wandb(evidence: Evidence) -> Verdict:
         verdict.duplicated += 1
         verdict.tell(f"there is another run: {name}")
     return verdict
+
+
+def judge_withdrawn(verdict: Verdict, row: Row, values: dict[str, Any], shown: defaultdict[Unit, set[str]]) -> None:
+    """A number that an earlier line of the unit shows, and that this revision takes away, is NaN in its line. Takes
+    those out of `values`.
+    """
+    gone = {name for name in shown[row.unit] if is_withdrawn(name, row)}
+    for name in sorted(gone - values.keys()):
+        verdict.wrong += 1
+        verdict.tell(f"line {row.row_number} goes on showing {name}, which its row takes away")
+    if row.arrival.revision:  # a row itself has finite numbers only
+        for name in [name for name, value in values.items() if _is_nan(value)]:
+            del values[name]
+    shown[row.unit] |= {name for name, value in values.items() if isinstance(value, float)}
+
+
+def is_withdrawn(name: str, row: Row) -> bool:
+    """Whether a sink's name is that of a key that the row takes away, or of a rank of it."""
+    own = name.removeprefix("zz_rlship/").removeprefix("aa_headline/")
+    own = own if row.unit.kind == "step" else own.removeprefix(f"{row.unit.kind}/")
+    return any(own == key or name == key or own.startswith(f"{key}/r") for key in row.withdrawn)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def judge_tables(verdict: Verdict, number: int, values: Mapping[str, Any], evidence: Evidence) -> None:
@@ -176,6 +205,9 @@ def judge_tensorboard(evidence: Evidence) -> Verdict:
         values = as_event(row)
         place = int(next(iter(row.x.values())))
         should.append(_event((row.t, place, values)))
+        for tag in list(points):
+            if row.withdrawn and is_withdrawn(tag, row):
+                points[tag].pop(place, None)
         for tag, value in values.items():
             if isinstance(value, float):
                 points[tag][place] = value
@@ -193,7 +225,12 @@ def _curve(tag: str, points: Sequence[tuple[int, float]]) -> list[tuple[int, flo
     """The points as they are. Over time several may have one step, a whole second: the last of them."""
     over_time = tag.split("/", 2)[:2] in (["zz_rlship", "clock"], ["zz_rlship", "point"]) or tag.startswith("clock/")
     following = [step for step, _ in points[1:]]
-    return [point for point, behind in zip(points, [*following, None]) if not (over_time and point[0] == behind)]
+    # The first point of a chart stays, as NaN, where a revision takes it away.
+    return [
+        point
+        for point, behind in zip(points, [*following, None])
+        if not (over_time and point[0] == behind) and not math.isnan(point[1])
+    ]
 
 
 def _event(event: Event) -> tuple[str, str]:
