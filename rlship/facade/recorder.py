@@ -6,12 +6,13 @@ import os
 import time
 import weakref
 
-from .. import registry, threads
+from .. import endings, registry, threads
 from ..guard import raised_by_signal
 from ..identity import detect
 from ..notices import Notices
 from ..steps import whole_step
 from ..values import number
+from . import ending
 from . import values as kinds
 from .axes import COUNTER, Router, flat
 from .media import Copier, file_of
@@ -61,7 +62,8 @@ class Place:
 class Recorder:
     """Records one run. Every public method may be called from any thread, and may raise: its caller must not.
 
-    The files are opened at the first call that has something to write. `about` keeps what is said of the run before.
+    The files are opened at the first call that has something to write: a rank that never logs has none, and a child
+    that is forked before is no child of a file. `about` keeps what is said of the run before, and the end writes it.
     """
 
     def __init__(self, place: Place, module: Any, *, clock: Callable[[], float] = time.time) -> None:
@@ -81,6 +83,7 @@ class Recorder:
         self._tallies: dict[str, Tally] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
         _recorders.add(self)
+        ending.watch(_open_all, _end_all)
 
     # What W&B's calls become
 
@@ -160,10 +163,30 @@ class Recorder:
                 return
             self.active = False
             # A process that shares the run, or was forked from the one that made it, does not say how it ended.
-            if self._teller is not None and not self.place.shared and os.getpid() == self._pid:
+            if not self.place.shared and os.getpid() == self._pid:
                 self.about(exit_code=max(-255, min(255, int(exit_code or 0))))
+            self.open()
             for track in self._tracks.values():
                 track.close()
+
+    def open(self) -> None:
+        """Open the run's own file if no call has, for what was said or for the error that ends the process.
+
+        Only rank 0 does: the others are absent from rows that they have no part in.
+        """
+        with self._lock:
+            failed = os.getpid() == self._pid and endings.error_of_program()
+            if self._teller is None and (self._said or failed):
+                identity = detect(self.place.actor, self.place.replica, warn=lambda message: None)
+                if identity.rank == 0:
+                    self._track(None)
+
+    def end(self) -> None:
+        """As the process ends, before its files are closed: write what was said, and record nothing more."""
+        with self._lock:
+            if self.active:
+                self.active = False
+                self.open()
 
     def stop(self) -> None:
         """Record nothing more, because the process logs by itself."""
@@ -206,7 +229,7 @@ class Recorder:
         if self._teller is None or own:
             self._teller = track
             self._begin(track, identity.rank)
-        if own:  # once for the run, and not for each axis
+        if own and self.active:  # once for the run, and not for each axis; nor at its end
             registry.start_sampling(track, None, lambda message: notices.once(message, f"{actor}: {message}"))
         return track
 
@@ -353,6 +376,23 @@ def sizes(path: str) -> dict[str, Any]:
         return {"size": found.st_size}
     except OSError as error:
         return {"missing": error.strerror or "cannot be read"}
+
+
+def _open_all() -> None:
+    for recorder in list(_recorders):
+        try:
+            if recorder.active:
+                recorder.open()
+        except Exception as error:  # noqa: BLE001 - the process ends as it would without rlship
+            fault("end", error)
+
+
+def _end_all() -> None:
+    for recorder in list(_recorders):
+        try:
+            recorder.end()
+        except Exception as error:  # noqa: BLE001 - the process ends as it would without rlship
+            fault("end", error)
 
 
 def _after_fork() -> None:

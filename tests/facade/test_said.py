@@ -1,0 +1,52 @@
+"""What a job says of its run besides its metrics, and calls near the end of the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.facade.jobs import records, run, said
+
+
+def test_a_job_that_only_says_what_it_is(tmp_path: Path) -> None:
+    """A run that is finished without a call of `log` has its record `run`: config, name, summary and exit code."""
+    job = run(
+        tmp_path,
+        """
+        run = wandb.init(project="evals", config={"ckpt": "a"}, name="ev1")
+        run.summary["acc"] = 0.9
+        run.finish()
+        """,
+    )
+    found = said(job.file())
+    assert (found["project"], found["name"], found["config"]) == ("evals", "ev1", {"ckpt": "a"})
+    assert (found["summary"], found["exit_code"]) == ({"acc": 0.9}, 0)
+    assert job.file()[-1]["kind"] == "close"
+
+
+def test_a_job_that_ends_before_its_first_log(tmp_path: Path) -> None:
+    """What was said of a run before an error, or before the end of the program, is in its file, and so is the error."""
+    job = run(tmp_path, "wandb.init(config={'lr': 1})\nraise RuntimeError('no data')", check=False)
+    assert job.code == 1
+    assert said(job.file())["config"] == {"lr": 1}
+    assert job.file()[-1]["error"] == "RuntimeError: no data"
+    (tmp_path / "other").mkdir()
+    job = run(tmp_path / "other", "wandb.init().summary['acc'] = 0.9")
+    assert said(job.file())["summary"] == {"acc": 0.9}
+    (tmp_path / "third").mkdir()
+    job = run(tmp_path / "third", "wandb.init()\nraise RuntimeError('no data')", check=False)
+    assert job.file()[-1]["error"] == "RuntimeError: no data"
+
+
+def test_who_writes_nothing_without_a_log(tmp_path: Path) -> None:
+    """A rank other than 0 and a forked child that neither log nor say anything write no file, however they end."""
+    code = """
+        import os, sys
+        wandb.init(config={"lr": 1})
+        if os.fork() == 0:
+            sys.exit(3)
+        os.wait()
+        """
+    job = run(tmp_path, code + "wandb.finish()", RANK="1", WORLD_SIZE="2")
+    assert not [*records(job.experiment)]
+    job = run(tmp_path, code)
+    assert [file[0]["rank"] for file in job.files()] == [0]
