@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.facade.jobs import records, run, said
+from tests.facade.jobs import metrics, records, run, said
 
 
 def test_a_job_that_only_says_what_it_is(tmp_path: Path) -> None:
@@ -50,3 +50,18 @@ def test_who_writes_nothing_without_a_log(tmp_path: Path) -> None:
     assert not [*records(job.experiment)]
     job = run(tmp_path, code)
     assert [file[0]["rank"] for file in job.files()] == [0]
+
+
+def test_handlers_of_the_exit(tmp_path: Path) -> None:
+    """A handler that the job registers after `init` logs and finishes before the files close, as with the client."""
+    job = run(
+        tmp_path,
+        """
+        import atexit
+        run = wandb.init()
+        atexit.register(lambda: (run.log({"final/acc": 0.9}), run.finish(exit_code=4)))
+        run.log({"x": 1})
+        """,
+    )
+    assert metrics(job.file()) == [(0, {"x": 1}), (1, {"final/acc": 0.9})]
+    assert said(job.file())["exit_code"] == 4
