@@ -10,7 +10,7 @@ from .. import endings, registry, threads
 from ..guard import raised_by_signal
 from ..identity import detect
 from ..notices import Notices
-from ..steps import whole_step
+from ..steps import MAX_STEP, whole_step
 from ..values import number
 from . import ending
 from . import values as kinds
@@ -90,7 +90,7 @@ class Recorder:
     def log(self, data: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
         """Write the values of one call of `log`."""
         t = self.clock()
-        if step is not None and type(step) is not int:
+        if step is not None and not (type(step) is int and 0 <= step <= MAX_STEP):
             step = self._whole(step)
         values = data if kinds.is_plain(data) else flat(data, kinds.is_group)
         with self._lock:

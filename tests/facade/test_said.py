@@ -65,3 +65,26 @@ def test_handlers_of_the_exit(tmp_path: Path) -> None:
     )
     assert metrics(job.file()) == [(0, {"x": 1}), (1, {"final/acc": 0.9})]
     assert said(job.file())["exit_code"] == 4
+
+
+def test_steps_out_of_range(tmp_path: Path) -> None:
+    """A call with a step that a row cannot have counts as one without a step, which is said once; later calls go on."""
+    job = run(
+        tmp_path,
+        """
+        import time
+        wandb.init()
+        wandb.log({"x": 1}, step=3)
+        for step in (-5, 2**53, 10**30, time.time_ns()):
+            wandb.log({"x": 2}, step=step)
+        wandb.log({"x": 3})
+        wandb.log({"y": 1}, step=2**53 - 1)
+        wandb.log({"y": 2})
+        wandb.log({"y": 3})
+        """,
+    )
+    assert metrics(job.file()) == [
+        *((step, {"x": value}) for step, value in ((3, 1), (3, 2), (4, 2), (5, 2), (6, 2), (7, 3))),
+        *((2**53 - 1, {"y": value}) for value in (1, 2, 3)),
+    ]
+    assert job.err.count("is not a step") == 1
