@@ -19,7 +19,7 @@ from .. import registry
 from ..hook.interception import folder_in_sweep
 from . import boards, places
 from .recorder import Place, Recorder, fault, notices
-from .running import State, begin
+from .running import NOT_NAMED, State, begin
 from .told import CLIENTS_OWN
 
 TYPE_CHECKING = False
@@ -71,6 +71,7 @@ class _Asked:
         self.resume = self._of("resume", "resume", "WANDB_RESUME") or given.get("resume_from")
         self.id = self._of("id", "run_id", "WANDB_RUN_ID")
         self.name = self._of("name", "run_name", "WANDB_NAME")
+        self.project = self._of("project", "project", "WANDB_PROJECT")
         self.label = self._of("", "x_label", "WANDB_X_LABEL")
         self.boards = bool(given.get("sync_tensorboard") or given.get("tensorboard")) or self._of(
             "", "sync_tensorboard", ""
@@ -200,6 +201,7 @@ class Facade:
             recorder = Recorder(place, self.module)
             name = str(asked.name) if asked.name else os.path.basename(place.folder)
             state = State(recorder, self.module, name, beside=beside, forget=self._forget, read=self._read)
+            state.project = asked.project
             begin(run, state, self._classes)
             self._say(recorder, run, settings, asked)
             self._runs.append(run)
@@ -247,7 +249,9 @@ class Facade:
         facts: dict[str, Any] = {}
         for setting, member in _FACTS:
             value = getattr(settings, setting, None)
-            if isinstance(value, str) and value and not (setting == "entity" and value == "dummy"):
+            if member in ("project", "entity") and value == NOT_NAMED:
+                value = asked.project if member == "project" else None
+            if isinstance(value, str) and value:
                 facts[member] = value
         if asked.name:
             facts["name"] = str(asked.name)

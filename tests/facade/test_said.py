@@ -88,3 +88,21 @@ def test_steps_out_of_range(tmp_path: Path) -> None:
         *((2**53 - 1, {"y": value}) for value in (1, 2, 3)),
     ]
     assert job.err.count("is not a step") == 1
+
+
+def test_the_project(tmp_path: Path) -> None:
+    """Of a job that names no project nothing is said, here and where its run is passed to another process; it reads
+    the name that the client has for that. A project with one of the client's names is as the job says.
+    """
+    job = run(
+        tmp_path,
+        """
+        for number, given in enumerate(({}, {"project": "dummy"}, {"project": "uncategorized"})):
+            run = wandb.init(reinit=True, **given)
+            run.log({"x": number})
+            print(run.project, run.__reduce__()[1][2])
+        """,
+    )
+    names = [said(*records(path)).get("project") for path in (tmp_path / name for name in ("run", "run-2", "run-3"))]
+    assert names == [None, "dummy", "uncategorized"]
+    assert job.out.split() == ["uncategorized", "None", "dummy", "dummy", "uncategorized", "uncategorized"]
