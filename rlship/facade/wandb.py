@@ -104,7 +104,8 @@ class Facade:
         self._before_runs = {name: getattr(module, name) for name in _GLOBALS if hasattr(module, name)}
         self._runs: list[Any] = []  # those that are not finished, in the order of `init`
         self._folders: dict[str, str] = {}  # by the run's id
-        self._base = ""  # the folder of the first one
+        # The folder of the first one. A job may clear its environment before its first `init`.
+        self._base = os.path.abspath(os.environ["RLSHIP_DIR"])
         self._pid = os.getpid()
         self._classes: dict[type, type] = {}
         self._follows = False  # whether scalars of TensorBoard are logged to the newest run
@@ -179,6 +180,7 @@ class Facade:
     def _active(self, asked: _Asked) -> Any:
         """The run that `init` returns again; None if it makes a new one."""
         if self._pid != os.getpid():  # a forked child: the runs are its parent's, and so is the experiment
+            self._base = next(reversed(self._folders.values()), self._base)
             self._pid, self._runs, self._folders = os.getpid(), [], {}
         if not self._runs or asked.reinit == "create_new":
             return None
@@ -218,7 +220,7 @@ class Facade:
 
     def _place(self, run: Any, settings: Any, asked: _Asked, opened: float) -> Place:
         if not self._folders:
-            self._base = os.path.abspath(os.environ["RLSHIP_DIR"])
+            self._base = os.path.abspath(os.environ.get("RLSHIP_DIR") or self._base)
         run_id = str(run.id)
         if self._runs:  # runs that are open at one time are actors of one experiment
             folder = self._runs[-1]._rlship.recorder.place.folder

@@ -106,3 +106,23 @@ def test_the_project(tmp_path: Path) -> None:
     names = [said(*records(path)).get("project") for path in (tmp_path / name for name in ("run", "run-2", "run-3"))]
     assert names == [None, "dummy", "uncategorized"]
     assert job.out.split() == ["uncategorized", "None", "dummy", "dummy", "uncategorized", "uncategorized"]
+
+
+def test_the_folder_is_gone_from_the_environment(tmp_path: Path) -> None:
+    """A job that clears its environment between the import and `init` is recorded where it was to be."""
+    job = run(
+        tmp_path,
+        """
+        import os
+        del os.environ["RLSHIP_DIR"]
+        wandb.init()
+        wandb.log({"x": 1})
+        os.environ.pop("RLSHIP_DIR")
+        if os.fork() == 0:
+            wandb.init(reinit=True)
+            wandb.log({"y": 1})
+            raise SystemExit
+        os.wait()
+        """,
+    )
+    assert [metrics(file) for file in job.files()] == [[(0, {"x": 1})], [(0, {"y": 1})]]
