@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 
-from .. import endings, registry, threads
+from .. import registry, threads
 from ..guard import raised_by_signal
 from ..identity import detect
 from ..notices import Notices
@@ -83,7 +83,7 @@ class Recorder:
         self._tallies: dict[str, Tally] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
         _recorders.add(self)
-        ending.watch(_open_all, _end_all)
+        ending.watch(_end_all)
 
     # What W&B's calls become
 
@@ -157,35 +157,39 @@ class Recorder:
         return facts
 
     def finish(self, exit_code: int | None) -> None:
-        """End all steps and close the files."""
+        """End all steps and close the files. Without a code, the run ends as the program does."""
         with self._lock:
             if not self.active:
                 return
             self.active = False
-            # A process that shares the run, or was forked from the one that made it, does not say how it ended.
-            if not self.place.shared and os.getpid() == self._pid:
-                self.about(exit_code=max(-255, min(255, int(exit_code or 0))))
+            self._say_code(ending.exit_code() if exit_code is None else exit_code)
             self.open()
             for track in self._tracks.values():
                 track.close()
 
+    def _say_code(self, code: int) -> None:
+        """Say how the run ended, unless the process shares it, or was forked from the one that made it."""
+        if not self.place.shared and os.getpid() == self._pid:
+            self.about(exit_code=max(-255, min(255, int(code))))
+
     def open(self) -> None:
-        """Open the run's own file if no call has, for what was said or for the error that ends the process.
+        """Open the run's own file if no call has, for what was said of the run.
 
         Only rank 0 does: the others are absent from rows that they have no part in.
         """
         with self._lock:
-            failed = os.getpid() == self._pid and endings.error_of_program()
-            if self._teller is None and (self._said or failed):
+            if self._teller is None and self._said:
                 identity = detect(self.place.actor, self.place.replica, warn=lambda message: None)
                 if identity.rank == 0:
                     self._track(None)
 
-    def end(self) -> None:
-        """As the process ends, before its files are closed: write what was said, and record nothing more."""
+    def end(self, *, last: bool) -> None:
+        """As the process ends, before its files are closed: write what was said; the `last` time, record no more."""
         with self._lock:
             if self.active:
-                self.active = False
+                self.active = not last
+                if code := ending.exit_code():
+                    self._say_code(code)
                 self.open()
 
     def stop(self) -> None:
@@ -378,19 +382,10 @@ def sizes(path: str) -> dict[str, Any]:
         return {"missing": error.strerror or "cannot be read"}
 
 
-def _open_all() -> None:
+def _end_all(last: bool) -> None:
     for recorder in list(_recorders):
         try:
-            if recorder.active:
-                recorder.open()
-        except Exception as error:  # noqa: BLE001 - the process ends as it would without rlship
-            fault("end", error)
-
-
-def _end_all() -> None:
-    for recorder in list(_recorders):
-        try:
-            recorder.end()
+            recorder.end(last=last)
         except Exception as error:  # noqa: BLE001 - the process ends as it would without rlship
             fault("end", error)
 

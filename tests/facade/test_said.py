@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.facade.jobs import metrics, records, run, said
 
 
@@ -126,3 +128,38 @@ def test_the_folder_is_gone_from_the_environment(tmp_path: Path) -> None:
         """,
     )
     assert [metrics(file) for file in job.files()] == [[(0, {"x": 1})], [(0, {"y": 1})]]
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("sys.exit(7)", 7),
+        pytest.param("sys.exit('no data')", 1, marks=pytest.mark.long),
+        pytest.param("sys.exit()", None, marks=pytest.mark.long),
+    ],
+)
+def test_the_code_of_the_exit(tmp_path: Path, end: str, code: int | None) -> None:
+    """`sys.exit` with a code other than 0 is the run's outcome, and the process ends as it would."""
+    job = run(tmp_path, f"import sys\nwandb.init()\nwandb.log({{'x': 1}})\n{end}", check=False)
+    assert job.code == (code or 0)
+    assert said(job.file()).get("exit_code") == code
+
+
+def test_whose_code_it_is(tmp_path: Path) -> None:
+    """The exit of a thread or of a forked child says nothing of the run."""
+    run(
+        tmp_path,
+        """
+        import os, sys, threading
+        thread = threading.Thread(target=lambda: sys.exit(5))
+        run = wandb.init()
+        wandb.log({"x": 1})
+        thread.start()
+        thread.join()
+        if os.fork() == 0:
+            sys.exit(6)
+        os.wait()
+        """,
+    )
+    (found,) = records(tmp_path / "run")
+    assert "exit_code" not in said(found)
