@@ -29,6 +29,8 @@ _loggers: dict[tuple[str, str], Logger] = {}
 _of_facades: list[Logger] = []
 # What a facade does as soon as the process itself calls `init`.
 _stand_down: list[Callable[[], object]] = []
+# What a facade does as the process ends, before its Loggers close.
+_ends: list[Callable[[], object]] = []
 _default: Logger | None = None
 # In a forked child: the module's functions still write for the actor of the parent. The child's first `init` ends that.
 _default_of_parent = False
@@ -75,6 +77,13 @@ def is_explicit() -> bool:
 def when_explicit(stand_down: Callable[[], object]) -> None:
     """Call `stand_down()` once the process calls `init` itself."""
     _stand_down.append(stand_down)
+
+
+def before_end(end: Callable[[], object]) -> None:
+    """Call `end()` at the end of the process, right before its Loggers close. It may open one, and must not raise."""
+    with _lock:
+        _hook()
+        _ends.append(end)
 
 
 def init(
@@ -413,6 +422,8 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, 
 
 
 def _close_all() -> None:
+    for end in _ends:
+        end()
     deadline = time.monotonic() + _CLOSE_S
     error = endings.error_of_program()
     for logger in [*_of_facades, *_loggers.values()]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..steps import whole_step
+from ..steps import MAX_STEP, whole_step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Counter:
         self._row.update(axes)
         row = self._row
         if ends:
-            self.at, self._row = here + 1, {}
+            self.at, self._row = min(here + 1, MAX_STEP), {}
         return here, bool(ends), row
 
 

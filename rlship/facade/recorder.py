@@ -10,8 +10,9 @@ from .. import registry, threads
 from ..guard import raised_by_signal
 from ..identity import detect
 from ..notices import Notices
-from ..steps import whole_step
+from ..steps import MAX_STEP, whole_step
 from ..values import number
+from . import ending
 from . import values as kinds
 from .axes import COUNTER, Router, flat
 from .media import Copier, file_of
@@ -61,7 +62,8 @@ class Place:
 class Recorder:
     """Records one run. Every public method may be called from any thread, and may raise: its caller must not.
 
-    The files are opened at the first call that has something to write. `about` keeps what is said of the run before.
+    The files are opened at the first call that has something to write: a rank that never logs has none, and a child
+    that is forked before is no child of a file. `about` keeps what is said of the run before, and the end writes it.
     """
 
     def __init__(self, place: Place, module: Any, *, clock: Callable[[], float] = time.time) -> None:
@@ -81,13 +83,14 @@ class Recorder:
         self._tallies: dict[str, Tally] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
         _recorders.add(self)
+        ending.watch(_end_all)
 
     # What W&B's calls become
 
     def log(self, data: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
         """Write the values of one call of `log`."""
         t = self.clock()
-        if step is not None and type(step) is not int:
+        if step is not None and not (type(step) is int and 0 <= step <= MAX_STEP):
             step = self._whole(step)
         values = data if kinds.is_plain(data) else flat(data, kinds.is_group)
         with self._lock:
@@ -154,16 +157,40 @@ class Recorder:
         return facts
 
     def finish(self, exit_code: int | None) -> None:
-        """End all steps and close the files."""
+        """End all steps and close the files. Without a code, the run ends as the program does."""
         with self._lock:
             if not self.active:
                 return
             self.active = False
-            # A process that shares the run, or was forked from the one that made it, does not say how it ended.
-            if self._teller is not None and not self.place.shared and os.getpid() == self._pid:
-                self.about(exit_code=max(-255, min(255, int(exit_code or 0))))
+            self._say_code(ending.exit_code() if exit_code is None else exit_code)
+            self.open()
             for track in self._tracks.values():
                 track.close()
+
+    def _say_code(self, code: int) -> None:
+        """Say how the run ended, unless the process shares it, or was forked from the one that made it."""
+        if not self.place.shared and os.getpid() == self._pid:
+            self.about(exit_code=max(-255, min(255, int(code))))
+
+    def open(self) -> None:
+        """Open the run's own file if no call has, for what was said of the run.
+
+        Only rank 0 does: the others are absent from rows that they have no part in.
+        """
+        with self._lock:
+            if self._teller is None and self._said:
+                identity = detect(self.place.actor, self.place.replica, warn=lambda message: None)
+                if identity.rank == 0:
+                    self._track(None)
+
+    def end(self, *, last: bool) -> None:
+        """As the process ends, before its files are closed: write what was said; the `last` time, record no more."""
+        with self._lock:
+            if self.active:
+                self.active = not last
+                if code := ending.exit_code():
+                    self._say_code(code)
+                self.open()
 
     def stop(self) -> None:
         """Record nothing more, because the process logs by itself."""
@@ -206,7 +233,7 @@ class Recorder:
         if self._teller is None or own:
             self._teller = track
             self._begin(track, identity.rank)
-        if own:  # once for the run, and not for each axis
+        if own and self.active:  # once for the run, and not for each axis; nor at its end
             registry.start_sampling(track, None, lambda message: notices.once(message, f"{actor}: {message}"))
         return track
 
@@ -353,6 +380,14 @@ def sizes(path: str) -> dict[str, Any]:
         return {"size": found.st_size}
     except OSError as error:
         return {"missing": error.strerror or "cannot be read"}
+
+
+def _end_all(last: bool) -> None:
+    for recorder in list(_recorders):
+        try:
+            recorder.end(last=last)
+        except Exception as error:  # noqa: BLE001 - the process ends as it would without rlship
+            fault("end", error)
 
 
 def _after_fork() -> None:

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 else:
     _Client = object
 
+# The project and the entity of a disabled run of the client's for which the job names none.
+NOT_NAMED = "dummy"
 _PLAIN = (str, int, float, bool, list, tuple)
 
 
 class State:
     """What is added to a run. `beside`: the client's own run goes to W&B as always, and is recorded too."""
 
-    __slots__ = ("beside", "finished", "forget", "module", "name", "read", "recorder", "summary")
+    __slots__ = ("beside", "finished", "forget", "module", "name", "project", "read", "recorder", "summary")
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class State:
         self.recorder = recorder
         self.module = module
         self.name = name
+        self.project: str | None = None  # that the job names
         self.beside = beside
         self.forget = forget  # the run is finished
         self.read = read  # the module, for what reads from W&B
@@ -269,7 +272,16 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
     @property
     def entity(self) -> Any:
         found = super().entity
-        return found if self._rlship.beside or found != "dummy" else ""
+        return found if self._rlship.beside or found != NOT_NAMED else ""
+
+    @property
+    def project(self) -> Any:
+        return self._rlship_project() or "uncategorized"  # as the client calls it
+
+    def _rlship_project(self) -> Any:
+        """The project; None if the job names none and the client finds none."""
+        found = super().project
+        return found if self._rlship.beside or found != NOT_NAMED else self._rlship.project
 
     @property
     def disabled(self) -> Any:
@@ -293,7 +305,7 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
 
     def __reduce__(self) -> Any:
         """Another process gets a run of its own with the same id: it is an actor of the same experiment."""
-        return _attached, (self._rlship.recorder.place.run_id, self._rlship.name, self.project)
+        return _attached, (self._rlship.recorder.place.run_id, self._rlship.name, self._rlship_project())
 
 
 def begin(run: Any, state: State, classes: dict[type, type]) -> None:
@@ -313,7 +325,7 @@ def _set(run: Any, name: str, value: Any) -> None:
     getattr(super(RecordedRun, type(run)), name).fset(run, value)
 
 
-def _attached(run_id: str, name: str, project: str) -> Any:
+def _attached(run_id: str, name: str, project: str | None) -> Any:
     import importlib
 
     return importlib.import_module("wandb").init(id=run_id, name=name, project=project, reinit="return_previous")

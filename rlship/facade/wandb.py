@@ -19,7 +19,7 @@ from .. import registry
 from ..hook.interception import folder_in_sweep
 from . import boards, places
 from .recorder import Place, Recorder, fault, notices
-from .running import State, begin
+from .running import NOT_NAMED, State, begin
 from .told import CLIENTS_OWN
 
 TYPE_CHECKING = False
@@ -71,6 +71,7 @@ class _Asked:
         self.resume = self._of("resume", "resume", "WANDB_RESUME") or given.get("resume_from")
         self.id = self._of("id", "run_id", "WANDB_RUN_ID")
         self.name = self._of("name", "run_name", "WANDB_NAME")
+        self.project = self._of("project", "project", "WANDB_PROJECT")
         self.label = self._of("", "x_label", "WANDB_X_LABEL")
         self.boards = bool(given.get("sync_tensorboard") or given.get("tensorboard")) or self._of(
             "", "sync_tensorboard", ""
@@ -103,7 +104,8 @@ class Facade:
         self._before_runs = {name: getattr(module, name) for name in _GLOBALS if hasattr(module, name)}
         self._runs: list[Any] = []  # those that are not finished, in the order of `init`
         self._folders: dict[str, str] = {}  # by the run's id
-        self._base = ""  # the folder of the first one
+        # The folder of the first one. A job may clear its environment before its first `init`.
+        self._base = os.path.abspath(os.environ["RLSHIP_DIR"])
         self._pid = os.getpid()
         self._classes: dict[type, type] = {}
         self._follows = False  # whether scalars of TensorBoard are logged to the newest run
@@ -178,6 +180,7 @@ class Facade:
     def _active(self, asked: _Asked) -> Any:
         """The run that `init` returns again; None if it makes a new one."""
         if self._pid != os.getpid():  # a forked child: the runs are its parent's, and so is the experiment
+            self._base = next(reversed(self._folders.values()), self._base)
             self._pid, self._runs, self._folders = os.getpid(), [], {}
         if not self._runs or asked.reinit == "create_new":
             return None
@@ -200,6 +203,7 @@ class Facade:
             recorder = Recorder(place, self.module)
             name = str(asked.name) if asked.name else os.path.basename(place.folder)
             state = State(recorder, self.module, name, beside=beside, forget=self._forget, read=self._read)
+            state.project = asked.project
             begin(run, state, self._classes)
             self._say(recorder, run, settings, asked)
             self._runs.append(run)
@@ -216,7 +220,7 @@ class Facade:
 
     def _place(self, run: Any, settings: Any, asked: _Asked, opened: float) -> Place:
         if not self._folders:
-            self._base = os.path.abspath(os.environ["RLSHIP_DIR"])
+            self._base = os.path.abspath(os.environ.get("RLSHIP_DIR") or self._base)
         run_id = str(run.id)
         if self._runs:  # runs that are open at one time are actors of one experiment
             folder = self._runs[-1]._rlship.recorder.place.folder
@@ -247,7 +251,9 @@ class Facade:
         facts: dict[str, Any] = {}
         for setting, member in _FACTS:
             value = getattr(settings, setting, None)
-            if isinstance(value, str) and value and not (setting == "entity" and value == "dummy"):
+            if member in ("project", "entity") and value == NOT_NAMED:
+                value = asked.project if member == "project" else None
+            if isinstance(value, str) and value:
                 facts[member] = value
         if asked.name:
             facts["name"] = str(asked.name)
