@@ -80,6 +80,7 @@ class Recorder:
         self._tables = Tables()
         self._tallies: dict[str, Tally] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
+        self._own: set[str] = set()  # the keys of the summary that the job set itself
         _recorders.add(self)
 
     # What W&B's calls become
@@ -130,12 +131,22 @@ class Recorder:
     def about(self, **members: Any) -> None:
         """Write facts about the run: config, summary, name, tags and so on. Before the first file is open they wait."""
         with self._lock:
+            self._set_summary(members.get("summary") or {})
             if self._teller is not None:
                 if not self._teller.closed:
                     self._teller.run_data(**members)
                 return
             for name, value in members.items():
                 self._said[name] = merged(self._said.get(name), value)
+
+    def _set_summary(self, values: Mapping[str, Any]) -> None:
+        """Note which keys are the job's own: no figure of theirs replaces them. One that is gone begins anew."""
+        for key, value in values.items():
+            if value is None:
+                self._own.discard(key)
+                self._tallies.pop(key, None)
+            else:
+                self._own.add(key)
 
     def keep_file(self, key: str, value: Any, track: Track, step: int | None, t: float) -> dict[str, Any]:
         """Copy the file of a media object into the experiment. Returns the facts about it."""
@@ -225,7 +236,7 @@ class Recorder:
     def _before_close(self) -> None:
         """Wait for files that are being copied, and write the summary that the job asked for."""
         copier.wait()
-        shown = {key: tally.shown() for key, tally in self._tallies.items()}
+        shown = {key: tally.shown() for key, tally in self._tallies.items() if key not in self._own}
         if self._teller is not None and any(shown.values()):
             self._teller.run_data(summary={key: value for key, value in shown.items() if value})
 

@@ -78,6 +78,10 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
     def __setattr__(self, key: str, value: Any) -> None:
         self[key] = value
 
+    def __delitem__(self, key: Any) -> None:
+        dict.__delitem__(self, key)
+        self._told([key])
+
     def __delattr__(self, key: str) -> None:
         del self[key]
 
@@ -90,7 +94,8 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
         return self
 
     def _told(self, keys: Iterable[Any]) -> None:
-        object.__getattribute__(self, "_changed")({key: dict.__getitem__(self, key) for key in keys})
+        # Of a key that is gone, None: records have no other word for it.
+        object.__getattribute__(self, "_changed")({key: dict.get(self, key) for key in keys})
 
 
 class Tally:

@@ -255,6 +255,31 @@ def test_config_and_summary(tmp_path: Path) -> None:
     assert "sk-1234567890123456" not in "".join(path.read_text() for path in job.experiment.rglob("*.jsonl"))
 
 
+def test_a_summary_that_the_job_sets_or_deletes(tmp_path: Path) -> None:
+    """What the job sets itself stays at the end, whatever `define_metric(summary=)` would make of the key. A key that
+    it deletes is null in the record; the figure that it asked for begins anew.
+    """
+    job = run(
+        tmp_path,
+        """
+        run = wandb.init()
+        run.define_metric("acc", summary="max")
+        run.define_metric("loss", summary="min")
+        for value in (0.5, 0.9):
+            run.log({"acc": value, "loss": value})
+        run.summary["acc"] = 0.95
+        run.summary["best"] = 1
+        run.summary["nested"] = {"a": 1, "b": 2}
+        del run.summary["best"], run.summary["loss"], run.summary["nested"]["a"]
+        run.log({"best": 9, "loss": 3})
+        print(run.summary["best"], run.summary["nested"])
+        """,
+    )
+    assert job.out.split("\n")[0] == "9 {'b': 2}"
+    whole = said(job.file())["summary"]
+    assert (whole["acc"], whole["best"], whole["loss"]) == (0.95, None, {"min": 3})
+
+
 def test_what_the_run_is(tmp_path: Path) -> None:
     """Project, name, group, job type, tags and notes are recorded, as are later changes of them; the run's own names
     are usable, and no member is None where a job expects a text.

@@ -341,8 +341,8 @@ def test_disabled(tmp_path: Path) -> None:
 
 
 def test_offline_and_online_are_recorded_alike(tmp_path: Path) -> None:
-    """WANDB_MODE=offline, `mode="online"` and `force=True` change nothing, and `login` asks no server: offline it returns
-    False, as the client's does.
+    """WANDB_MODE=offline, `mode="online"` and `force=True` change nothing, and `login` asks no server: offline it
+    returns False, as the client's does.
     """
     for number, (call, environment, logged_in) in enumerate(
         [("wandb.init()", {"WANDB_MODE": "offline"}, False), ("wandb.init(mode='online', force=True)", {}, True)]
