@@ -16,7 +16,7 @@ from . import values as kinds
 from .axes import COUNTER, Router, flat
 from .media import Copier, file_of
 from .tables import Tables, column_names, score_of, step_in
-from .told import Tally
+from .told import Replaced, Tally
 from .track import Track
 
 TYPE_CHECKING = False
@@ -37,6 +37,9 @@ _REDUCE = {
     _STREAM: ["mean", "min", "max", "hist"],
     _SPREAD: ["hist", "mean", "min", "max"],
 }
+
+# Of these W&B's client replaces the value of a key at the top.
+_AT_TOP = ("config", "summary")
 
 notices = Notices()
 copier = Copier()
@@ -81,6 +84,7 @@ class Recorder:
         self._tallies: dict[str, Tally] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
         self._own: set[str] = set()  # the keys of the summary that the job set itself
+        self._replaced = Replaced()
         _recorders.add(self)
 
     # What W&B's calls become
@@ -134,10 +138,20 @@ class Recorder:
             self._set_summary(members.get("summary") or {})
             if self._teller is not None:
                 if not self._teller.closed:
+                    emptied = self._emptied(members)
+                    if emptied:
+                        self._teller.run_data(**emptied)
                     self._teller.run_data(**members)
                 return
+            self._emptied(members)
             for name, value in members.items():
-                self._said[name] = merged(self._said.get(name), value)
+                old = self._said.get(name)
+                self._said[name] = {**(old or {}), **value} if name in _AT_TOP else merged(old, value)
+
+    def _emptied(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        """What to write before these members, so that their objects replace those of before."""
+        given = {name: self._replaced.emptied(name, members[name]) for name in _AT_TOP if members.get(name)}
+        return {name: values for name, values in given.items() if values}
 
     def _set_summary(self, values: Mapping[str, Any]) -> None:
         """Note which keys are the job's own: no figure of theirs replaces them. One that is gone begins anew."""

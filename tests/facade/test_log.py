@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.endtoend.evidence import files_of
 from tests.facade.jobs import barriers, events, metrics, rows_of, run, said, samples
+from tests.reference.runs import run_data
 
 
 def test_steps_that_are_passed(tmp_path: Path) -> None:
@@ -278,6 +280,31 @@ def test_a_summary_that_the_job_sets_or_deletes(tmp_path: Path) -> None:
     assert job.out.split("\n")[0] == "9 {'b': 2}"
     whole = said(job.file())["summary"]
     assert (whole["acc"], whole["best"], whole["loss"]) == (0.95, None, {"min": 3})
+
+
+def test_an_object_replaces_the_one_before(tmp_path: Path) -> None:
+    """A dict at the top of config or summary replaces the one before, as at W&B, in the file and before there is one:
+    keys that it lacks are gone in what the sidecar makes of the records.
+    """
+    job = run(
+        tmp_path,
+        """
+        adam, sgd = {"name": "adam", "betas": 0.9}, {"name": "sgd", "momentum": 0.5}
+        run = wandb.init(config={"early": adam, "opt": adam, "same": {"a": {"b": 1}}})
+        run.config.update({"early": sgd}, allow_val_change=True)
+        wandb.log({"x": 1})
+        run.config.update({"opt": sgd, "same": {"a": {"b": 2}}}, allow_val_change=True)
+        run.summary["best"] = {"loss": 1, "step": 3}
+        run.summary["best"] = {"loss": 0.5}
+        """,
+    )
+    whole = run_data(files_of(job.experiment))
+    sgd = {("name",): "sgd", ("momentum",): 0.5}
+    assert whole["config"] == {
+        **{(key, *path): value for key in ("early", "opt") for path, value in sgd.items()},
+        ("same", "a", "b"): 2,
+    }
+    assert whole["summary"] == {("best", "loss"): 0.5}
 
 
 def test_what_the_run_is(tmp_path: Path) -> None:
