@@ -16,20 +16,40 @@ IN_ITS_PLACE = "***"  # in an array, and in a command
 _WORDS = frozenset(
     (
         *("password", "passwords", "passwd", "passphrase", "secret", "secrets", "credential", "credentials"),
-        *("apikey", "apikeys", "accesskey", "privatekey", "authorization"),
+        *("apikey", "apikeys", "accesskey", "privatekey", "authorization", "bearer"),
     )
 )
+# What a word may end with, if nothing divides it: `dbpassword`, `mysecret`, `pgpassword`.
+_ENDS = ("password", "passwd", "passphrase", "secret", "secretkey", "apikey")
 _BEFORE_KEY = frozenset(("api", "access", "private", "auth", "signing", "encryption"))
 _KEYS = frozenset(("key", "keys"))
+# Whose key it is: `openai_key`. `prompt_key` and `reward_key` name columns.
+_OWNERS = frozenset(
+    (
+        *("ssh", "gpg", "pgp", "rsa", "tls", "ssl", "master", "deploy", "openai", "gemini", "google"),
+        *("mistral", "cohere", "groq", "deepseek", "openrouter", "replicate", "wandb", "hf", "huggingface", "comet"),
+        *("neptune", "github", "gitlab", "aws", "azure", "gcp", "stripe", "tavily", "serper", "pinecone", "langsmith"),
+    )
+)
+# Whose password it is: `db_pass`, `mysql_pwd`. `forward_pass` and `PWD` are of nothing secret.
+_ACCOUNTS = frozenset(
+    (
+        *("db", "database", "sql", "mysql", "pg", "postgres", "mongo", "redis", "amqp", "rabbitmq", "smtp", "mail"),
+        *("email", "ftp", "ssh", "http", "https", "proxy", "admin", "root", "user", "login", "auth", "ldap", "sudo"),
+    )
+)
+_FORGES = frozenset(("github", "gh", "gitlab", "git", "azure", "ado", "devops"))
 # A name without one of these is of nothing secret, and nearly all names are.
-_HINTS = ("pass", "secret", "credential", "key", "token", "authorization")
+_HINTS = ("pass", "secret", "credential", "key", "token", "authorization", "bearer", "pwd", "pat")
 _LEAST_TOKEN = 16  # characters
 _BRACKETS = ("<>", "[]")  # around a special token of a tokenizer
 _PREFIXES = (
     *("hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "nvapi-", "xoxb-", "xoxp-"),
-    *("gsk_", "AKIA", "ASIA", "AIza", "eyJ"),
+    *("wandb_v1_", "dckr_pat_", "sk_live_", "rk_live_"),
+    *("gsk_", "AKIA", "ASIA", "AIza", "eyJ", "pypi-AgE", "npm_"),
 )
-_ALWAYS = _PREFIXES[:12]  # the others begin words of languages too
+_WEBHOOK = "hooks.slack.com/services/"
+_ALWAYS = _PREFIXES[:16]  # the others begin words of languages too
 _OF_WORDS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _BETWEEN = str.maketrans(dict.fromkeys("\t\n\r\"'`,;:=()[]{}<>|&?", " "))
 
@@ -45,7 +65,9 @@ def is_secret(path: Sequence[str], text: str) -> bool:
 
 def is_secret_argument(option: str, text: str) -> bool:
     """Whether the argument that follows `option` on a command line is a secret."""
-    return option.startswith("-") and "=" not in option and is_secret((option,), text)
+    if not option.startswith("-") or "=" in option:
+        return False
+    return is_secret((option,), text) or (option == "--key" and _is_token(text))
 
 
 def names_secret(name: str) -> bool:
@@ -53,7 +75,19 @@ def names_secret(name: str) -> bool:
     words = _words(name)
     if not _WORDS.isdisjoint(words):
         return True
-    return any(one in _BEFORE_KEY and other in _KEYS for one, other in pairwise(words))
+    return any(map(_ends_secret, words)) or any(_pair_secret(one, other) for one, other in pairwise(words))
+
+
+def _ends_secret(word: str) -> bool:
+    return word.endswith(_ENDS)
+
+
+def _pair_secret(one: str, other: str) -> bool:
+    if other in _KEYS:
+        return one in _BEFORE_KEY or one in _OWNERS
+    if other in ("pass", "pwd"):
+        return one in _ACCOUNTS
+    return (other == "pat" and one in _FORGES) or (one == "pass" and other == "word")
 
 
 def names_token(name: str) -> bool:
@@ -67,7 +101,18 @@ def has_secret(text: str) -> bool:
         return True
     if any(prefix in text for prefix in _PREFIXES) and any(map(_looks_secret, text.translate(_BETWEEN).split())):
         return True
-    return ("://" in text and _has_userinfo(text)) or ("=" in text and _assigns_secret(text))
+    if ("://" in text and _has_userinfo(text)) or ("=" in text and _assigns_secret(text)):
+        return True
+    if _WEBHOOK in text or ("-----BEGIN" in text and "PRIVATE KEY-----" in text):
+        return True
+    return "bearer" in text.lower() and _authorizes(text)
+
+
+def _authorizes(text: str) -> bool:
+    """Whether the text has a header such as `Authorization: Bearer x`."""
+    named = "authorization" in text.lower()
+    words = text.translate(_BETWEEN).split()
+    return any(one.lower() == "bearer" and (named or len(other) >= _LEAST_TOKEN) for one, other in pairwise(words))
 
 
 def _is_token(text: str) -> bool:
@@ -80,14 +125,21 @@ def _looks_secret(word: str) -> bool:
     if not word.startswith(_PREFIXES):
         return False
     prefix = next(prefix for prefix in _PREFIXES if word.startswith(prefix))
+    if prefix == "npm_" and not word[4:].isalnum():  # `npm_config_…` is a setting
+        return False
     return len(word) - len(prefix) >= _LEAST_TOKEN and _OF_WORDS.issuperset(word.replace(".", ""))
 
 
 def _has_userinfo(text: str) -> bool:
-    """Whether an address in the text has a password: scheme://user:password@host."""
-    for rest in text.split("://")[1:]:
+    """Whether an address in the text has a password: scheme://user:password@host, or https://token@host."""
+    for before, rest in pairwise(text.split("://")):
         user, at, _ = rest.partition("/")[0].rpartition("@")
-        if at and user.partition(":")[2].strip() and len(user.split()) == 1:
+        if not at or len(user.split()) != 1:
+            continue
+        if user.partition(":")[2].strip():
+            return True
+        # Of other schemes a long name stands there: abfss://container@account
+        if before.endswith(("http", "https")) and len(user) >= _LEAST_TOKEN:
             return True
     return False
 

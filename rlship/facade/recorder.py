@@ -17,7 +17,7 @@ from . import values as kinds
 from .axes import COUNTER, Router, flat
 from .media import Copier, file_of
 from .tables import Tables, column_names, score_of, step_in
-from .told import Tally
+from .told import Replaced, Tally
 from .track import Track
 
 TYPE_CHECKING = False
@@ -38,6 +38,9 @@ _REDUCE = {
     _STREAM: ["mean", "min", "max", "hist"],
     _SPREAD: ["hist", "mean", "min", "max"],
 }
+
+# Of these W&B's client replaces the value of a key at the top.
+_AT_TOP = ("config", "summary")
 
 notices = Notices()
 copier = Copier()
@@ -82,6 +85,8 @@ class Recorder:
         self._tables = Tables()
         self._tallies: dict[str, Tally] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
+        self._own: set[str] = set()  # the keys of the summary that the job set itself
+        self._replaced = Replaced()
         _recorders.add(self)
         ending.watch(_end_all)
 
@@ -133,12 +138,32 @@ class Recorder:
     def about(self, **members: Any) -> None:
         """Write facts about the run: config, summary, name, tags and so on. Before the first file is open they wait."""
         with self._lock:
+            self._set_summary(members.get("summary") or {})
             if self._teller is not None:
                 if not self._teller.closed:
+                    emptied = self._emptied(members)
+                    if emptied:
+                        self._teller.run_data(**emptied)
                     self._teller.run_data(**members)
                 return
+            self._emptied(members)
             for name, value in members.items():
-                self._said[name] = merged(self._said.get(name), value)
+                old = self._said.get(name)
+                self._said[name] = {**(old or {}), **value} if name in _AT_TOP else merged(old, value)
+
+    def _emptied(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        """What to write before these members, so that their objects replace those of before."""
+        given = {name: self._replaced.emptied(name, members[name]) for name in _AT_TOP if members.get(name)}
+        return {name: values for name, values in given.items() if values}
+
+    def _set_summary(self, values: Mapping[str, Any]) -> None:
+        """Note which keys are the job's own: no figure of theirs replaces them. One that is gone begins anew."""
+        for key, value in values.items():
+            if value is None:
+                self._own.discard(key)
+                self._tallies.pop(key, None)
+            else:
+                self._own.add(key)
 
     def keep_file(self, key: str, value: Any, track: Track, step: int | None, t: float) -> dict[str, Any]:
         """Copy the file of a media object into the experiment. Returns the facts about it."""
@@ -252,7 +277,7 @@ class Recorder:
     def _before_close(self) -> None:
         """Wait for files that are being copied, and write the summary that the job asked for."""
         copier.wait()
-        shown = {key: tally.shown() for key, tally in self._tallies.items()}
+        shown = {key: tally.shown() for key, tally in self._tallies.items() if key not in self._own}
         if self._teller is not None and any(shown.values()):
             self._teller.run_data(summary={key: value for key, value in shown.items() if value})
 

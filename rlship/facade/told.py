@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
 # Where the client keeps facts of its own in a config. Other names with a leading underscore are the job's.
@@ -78,6 +78,10 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
     def __setattr__(self, key: str, value: Any) -> None:
         self[key] = value
 
+    def __delitem__(self, key: Any) -> None:
+        dict.__delitem__(self, key)
+        self._told([key])
+
     def __delattr__(self, key: str) -> None:
         del self[key]
 
@@ -90,7 +94,39 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
         return self
 
     def _told(self, keys: Iterable[Any]) -> None:
-        object.__getattribute__(self, "_changed")({key: dict.__getitem__(self, key) for key in keys})
+        # Of a key that is gone, None: records have no other word for it.
+        object.__getattribute__(self, "_changed")({key: dict.get(self, key) for key in keys})
+
+
+class Replaced:
+    """Which objects a run has at the top of its config and summary. Records update them key by key; W&B's client
+    replaces the value of a key at the top.
+    """
+
+    __slots__ = ("_paths",)
+
+    def __init__(self) -> None:
+        self._paths: dict[tuple[str, str], set[tuple[str, ...]]] = {}
+
+    def emptied(self, member: str, values: dict[str, Any]) -> dict[str, Any]:
+        """The keys to write as `{}` before these values: those of objects of which the values lack a part."""
+        found: dict[str, Any] = {}
+        for key, value in values.items():
+            place = (member, str(key))
+            before = self._paths.pop(place, None)
+            if isinstance(value, dict) and value:
+                self._paths[place] = set(_leaves(value, ()))
+                if before is not None and not before <= self._paths[place]:
+                    found[key] = {}
+        return found
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    else:
+        yield path
 
 
 class Tally:

@@ -18,6 +18,7 @@ import time
 from .. import registry
 from ..hook.interception import folder_in_sweep
 from . import boards, places
+from .keys import Keys
 from .recorder import Place, Recorder, fault, notices
 from .running import NOT_NAMED, State, begin
 from .told import CLIENTS_OWN
@@ -40,7 +41,6 @@ _FACTS = (
     ("run_job_type", "job_type"),
     ("run_notes", "notes"),
 )
-_DUMMY_KEY = "0" * 40  # some frameworks do not log without a key
 
 
 def patch(module: Any) -> None:
@@ -109,12 +109,14 @@ class Facade:
         self._pid = os.getpid()
         self._classes: dict[type, type] = {}
         self._follows = False  # whether scalars of TensorBoard are logged to the newest run
+        self._keys = Keys(module)
         self._aside = False  # whether the process logs by itself, so that nothing is recorded
         registry.when_explicit(self._stand_aside)
         self._replace("init", self._init)
         if hasattr(module, "login"):
-            self._replace("login", self._login)
-        _give_key(module)
+            self._replace("login", self._keys.login)
+        self._keys.watch()
+        self._keys.give_dummy()
 
     def _replace(self, name: str, own: Callable[..., Any]) -> None:
         real = getattr(self.module, name)
@@ -131,9 +133,10 @@ class Facade:
 
     # Before a run
 
-    def _login(self, *args: Any, **options: Any) -> bool:
-        """Be logged in, without a server."""
-        return True
+    def _left_alone(self, *args: Any, **options: Any) -> Any:
+        """The real client's own run, which goes to W&B by the user's key."""
+        self._keys.drop_dummy()
+        return self._real_init(*args, **options)
 
     def _init(self, *args: Any, **options: Any) -> Any:
         real = self._real_init
@@ -147,7 +150,7 @@ class Facade:
             return real(*args, **options)  # the job's own mistake: the client says what is wrong
         except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
             fault("init", error)
-            return real(*args, **options)
+            return self._left_alone(*args, **options)
         if known is not None:
             return known
         if asked.sweeps:
@@ -155,13 +158,13 @@ class Facade:
                 "sweep",
                 "this process belongs to a sweep or a launch: its run goes to W&B as always, and is recorded too",
             )
-            return self._dressed(real(*args, **options), asked, beside=True)
+            return self._dressed(self._left_alone(*args, **options), asked, beside=True)
         opened = time.time()
         before = {name: getattr(self.module, name, None) for name in self._before_runs}
         run = real(**asked.disabled(arguments))
         dressed = self._dressed(run, asked, opened=opened)
         if dressed is None:
-            return real(*args, **options)
+            return self._left_alone(*args, **options)
         if asked.reinit == "create_new":
             for name, value in before.items():
                 setattr(self.module, name, value)
@@ -286,8 +289,7 @@ class Facade:
     def _read(self, what: str) -> Any:
         """The module, for what reads from W&B."""
         notices.once("reads", f"{what} reads from W&B: the real client does it, as always")
-        if os.environ.get("WANDB_API_KEY") == _DUMMY_KEY:
-            del os.environ["WANDB_API_KEY"]
+        self._keys.drop_dummy()
         return self.module
 
     def records(self) -> bool:
@@ -326,10 +328,3 @@ def _by_name(signature: inspect.Signature, args: tuple[Any, ...], options: dict[
         else:
             found[name] = value
     return found
-
-
-def _give_key(module: Any) -> None:
-    """Let the job find an API key, if it has none: some frameworks look for one before they log."""
-    netrc = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
-    if not os.environ.get("WANDB_API_KEY") and not os.path.exists(netrc):
-        os.environ["WANDB_API_KEY"] = _DUMMY_KEY

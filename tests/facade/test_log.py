@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.endtoend.evidence import files_of
 from tests.facade.jobs import barriers, events, metrics, rows_of, run, said, samples
+from tests.reference.runs import run_data
 
 
 def test_steps_that_are_passed(tmp_path: Path) -> None:
@@ -283,6 +285,56 @@ def test_config_and_summary(tmp_path: Path) -> None:
     assert whole["facts"]["define_metric"] == {"acc": {"summary": "max,mean", "hidden": True}}
     assert whole["summary"]["acc"] == {"max": 0.9, "mean": 0.4}
     assert "sk-1234567890123456" not in "".join(path.read_text() for path in job.experiment.rglob("*.jsonl"))
+
+
+def test_a_summary_that_the_job_sets_or_deletes(tmp_path: Path) -> None:
+    """What the job sets itself stays at the end, whatever `define_metric(summary=)` would make of the key. A key that
+    it deletes is null in the record; the figure that it asked for begins anew.
+    """
+    job = run(
+        tmp_path,
+        """
+        run = wandb.init()
+        run.define_metric("acc", summary="max")
+        run.define_metric("loss", summary="min")
+        for value in (0.5, 0.9):
+            run.log({"acc": value, "loss": value})
+        run.summary["acc"] = 0.95
+        run.summary["best"] = 1
+        run.summary["nested"] = {"a": 1, "b": 2}
+        del run.summary["best"], run.summary["loss"], run.summary["nested"]["a"]
+        run.log({"best": 9, "loss": 3})
+        print(run.summary["best"], run.summary["nested"])
+        """,
+    )
+    assert job.out.split("\n")[0] == "9 {'b': 2}"
+    whole = said(job.file())["summary"]
+    assert (whole["acc"], whole["best"], whole["loss"]) == (0.95, None, {"min": 3})
+
+
+def test_an_object_replaces_the_one_before(tmp_path: Path) -> None:
+    """A dict at the top of config or summary replaces the one before, as at W&B, in the file and before there is one:
+    keys that it lacks are gone in what the sidecar makes of the records.
+    """
+    job = run(
+        tmp_path,
+        """
+        adam, sgd = {"name": "adam", "betas": 0.9}, {"name": "sgd", "momentum": 0.5}
+        run = wandb.init(config={"early": adam, "opt": adam, "same": {"a": {"b": 1}}})
+        run.config.update({"early": sgd}, allow_val_change=True)
+        wandb.log({"x": 1})
+        run.config.update({"opt": sgd, "same": {"a": {"b": 2}}}, allow_val_change=True)
+        run.summary["best"] = {"loss": 1, "step": 3}
+        run.summary["best"] = {"loss": 0.5}
+        """,
+    )
+    whole = run_data(files_of(job.experiment))
+    sgd = {("name",): "sgd", ("momentum",): 0.5}
+    assert whole["config"] == {
+        **{(key, *path): value for key in ("early", "opt") for path, value in sgd.items()},
+        ("same", "a", "b"): 2,
+    }
+    assert whole["summary"] == {("best", "loss"): 0.5}
 
 
 def test_what_the_run_is(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.facade.jobs import events, metrics, run, samples
+from tests.loopback.backend import LoopbackBackend
 
 pytestmark = pytest.mark.long  # a process with the real package for each line of the table
 
@@ -209,6 +210,63 @@ def test_the_key_of_the_user_stays(tmp_path: Path) -> None:
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
     job = run(tmp_path, "import os; print(os.environ.get('WANDB_API_KEY'))", NETRC=str(tmp_path / "netrc"))
     assert job.out == "None\n"
+
+
+def test_the_key_of_a_login_is_that_of_the_real_client(tmp_path: Path) -> None:
+    """`login(key=)` gives the real client that key: the server lets `Api` in by it, after zeros stood in its place,
+    and processes that the job starts find it.
+    """
+    with LoopbackBackend() as backend:
+        job = run(
+            tmp_path,
+            f"""
+            import json, os
+            given = os.environ["WANDB_API_KEY"]
+            logged_in = wandb.login(key={backend.api_key!r})
+            run = wandb.init(project="p")
+            again = wandb.login()
+            wandb.log({{"x": 1}})
+            key = os.environ["WANDB_API_KEY"]
+            print(json.dumps([given, logged_in, again, key, wandb.Api().api_key]))
+            """,
+            WANDB_BASE_URL=backend.url,
+        )
+    assert job.values() == ["0" * 40, True, False, backend.api_key, backend.api_key]
+    assert job.rows() == {0: {"x": 1.0}}
+
+
+def test_without_a_key_the_real_client_says_so(tmp_path: Path) -> None:
+    """The zeros are never what the real client logs in by: `Api` raises what it raises without a key, and a run that
+    cannot be recorded finds none.
+    """
+    job = run(
+        tmp_path,
+        """
+        import os
+        wandb.setup()  # which reads the key
+        try:
+            wandb.Api()
+        except wandb.errors.UsageError as error:
+            print(error)
+        print(os.environ.get("WANDB_API_KEY"), wandb.sdk.wandb_setup.singleton().settings.api_key)
+        """,
+    )
+    assert job.out.splitlines()[0].startswith("No API key configured"), job.out
+    assert job.out.splitlines()[1] == "None None"
+    job = run(
+        tmp_path,
+        """
+        import os, rlship.facade.wandb as facade
+        facade.begin = None  # as with a package that lacks what is needed
+        os.environ["WANDB_MODE"] = "online"
+        try:
+            wandb.init()
+        except Exception as error:
+            print(type(error).__name__, error)
+        """,
+        check=False,
+    )
+    assert "No API key configured" in job.out, job.err
 
 
 def test_a_sweep_trains_with_its_values(tmp_path: Path) -> None:

@@ -341,14 +341,16 @@ def test_disabled(tmp_path: Path) -> None:
 
 
 def test_offline_and_online_are_recorded_alike(tmp_path: Path) -> None:
-    """WANDB_MODE=offline, `mode="online"` and `force=True` change nothing, and `login` asks no server."""
-    for number, (call, environment) in enumerate(
-        [("wandb.init()", {"WANDB_MODE": "offline"}), ("wandb.init(mode='online', force=True)", {})]
+    """WANDB_MODE=offline, `mode="online"` and `force=True` change nothing, and `login` asks no server: offline it
+    returns False, as the client's does.
+    """
+    for number, (call, environment, logged_in) in enumerate(
+        [("wandb.init()", {"WANDB_MODE": "offline"}, False), ("wandb.init(mode='online', force=True)", {}, True)]
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
         job = run(folder, f"print(wandb.login(key='x' * 40))\n{call}\nwandb.log({{'x': 1}})", **environment)
-        assert job.out == "True\n"
+        assert job.out == f"{logged_in}\n"
         assert metrics(job.file()) == [(0, {"x": 1})]
         assert not (folder / "wandb").exists()
 

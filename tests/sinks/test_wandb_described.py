@@ -14,6 +14,7 @@ from rlship_sidecar.sinks.contract import SinkContext
 from rlship_sidecar.sinks.wandb.described import described
 from rlship_sidecar.sinks.wandb.place import place_of, remember
 from rlship_sidecar.sinks.wandb.sink import WandbSink
+from rlship_sidecar.sinks.wandb.told import ToldSummary
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.sinks.kinds import client_env
@@ -277,3 +278,24 @@ def test_a_run_of_an_earlier_release_stays_where_it_is(tmp_path: Path) -> None:
     run = context(tmp_path, RunData(places=[NamedPlace("project", "p", "a.jsonl")], actors=["trainer"]))
     (run.state_dir / "wandb-axes.json").write_text("[]")
     assert place_of(run, {}, {}).project == "rlship"
+
+
+def test_a_value_of_the_summary_that_the_job_took_back() -> None:
+    """Null in the summary takes the job's value back: W&B has what lines have of the key, null if they have nothing,
+    and a later line's value stays. Told again, as after a restart, it displaces nothing.
+    """
+    shown: dict[str, Any] = {}
+    told = ToldSummary(shown.update, lambda: shown)
+    told.described({"best": 1, "kl": 2, "gone": 3})
+    shown["kl"] = 0.5
+    told.logged({"kl": 0.5}, {})
+    told.settle()
+    assert shown == {"best": 1, "kl": 2, "gone": 3}
+    told.described({"best": None, "kl": None, "gone": None})
+    assert shown == {"best": None, "kl": 0.5, "gone": None}
+    shown["best"] = 9
+    told.logged({"best": 9}, {})
+    told.settle()
+    told.described({"best": None, "kl": None, "gone": None})
+    ToldSummary(shown.update, lambda: shown).described({"best": None})
+    assert shown == {"best": 9, "kl": 0.5, "gone": None}

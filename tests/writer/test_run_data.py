@@ -26,7 +26,7 @@ import rlship
 from rlship import rundata, settings
 from rlship.encode import MAX_LINE_BYTES
 from rlship.flusher import Timing
-from rlship.hidden import is_secret
+from rlship.hidden import is_secret, is_secret_argument
 from tests.kit.cases import statistical
 from tests.kit.waiting import wait_until
 from tests.spec.schemas import faults
@@ -485,6 +485,53 @@ def test_labels_have_no_secrets(tmp_path: Path) -> None:
     )
     assert records(tmp_path)[0]["labels"] == {"a": "1"}
     assert "the label 'hf_token' looks like a secret, so it is left out" in done.stderr
+
+
+LONG = "a1B2" * 10
+FURTHER = (
+    *[{name: "geheim"} for name in ("DB_PASS", "PGPASSWORD", "MYSQL_PWD", "GITHUB_PAT", "SSH_KEY", "OPENAI_KEY")],
+    *[{name: "geheim"} for name in ("passWord", "dbpassword", "mysecret", "secretkey", "bearer", "smtp-pass")],
+    *[{"note": f"{prefix}{LONG}"} for prefix in ("wandb_v1_", "pypi-AgE", "npm_", "dckr_pat_", "sk_live_")],
+    {"note": "run with wandb_v1_" + LONG},
+    {"note": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl\n-----END OPENSSH PRIVATE KEY-----\n"},
+    {"hook": "https://hooks.slack.com/services/T0/B0/x"},
+    {"mirror": f"https://{LONG}@host/simple"},
+    {"header": "Authorization: Bearer abc"},
+    {"header": f"Bearer {LONG}"},
+    {"note": "DB_PASS=geheim python x.py"},
+)
+HARMLESS = (
+    *({"max_tokens": "auto"}, {"pad_token": "<|endoftext|>"}, {"tokenizer": "Qwen/Qwen3-0.6B"}, {"key_dim": "64"}),
+    *({"num_key_value_heads": "8"}, {"monkey": "patch"}, {"prompt_key": "prompt"}, {"reward_key": "score"}),
+    *(
+        {"forward_pass": "fused"},
+        {"PWD": "/home/me"},
+        {"OLDPWD": "/home"},
+        {"pat": "x"},
+        {"path": "/a"},
+        {"bypass": "no"},
+    ),
+    *({"secretary": "Ms Miller"}, {"keys": "a"}, {"compass": "north"}, {"mode": "npm_config_registry_of_the_team"}),
+    *({"mirror": "https://pypi-mirror.example.org/simple"}, {"repo": "ssh://git@github.com/me/x"}),
+    *({"repo": "https://my-team@dev.azure.com/x"}, {"data": f"abfss://{'container-' * 3}1@account/x"}),
+    *({"note": "the bearer of good news"}, {"cert": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----"}),
+)
+
+
+def test_names_and_forms_of_further_secrets() -> None:
+    """Names of accounts' passwords and of services' keys, keys of known services, private keys, webhooks, tokens in
+    addresses and headers; words that only resemble them stay.
+    """
+    assert [one for one in FURTHER for name, text in one.items() if not is_secret(("config", name), text)] == []
+    assert [one for one in HARMLESS for name, text in one.items() if is_secret(("config", name), text)] == []
+
+
+def test_arguments_behind_options_of_further_secrets() -> None:
+    """`--db-pass V` is one, and `--key V` where V may be a key; what stands behind `-p` may be anything."""
+    assert is_secret_argument("--db-pass", "geheim")
+    assert is_secret_argument("--key", LONG)
+    assert not is_secret_argument("--key", "reward")
+    assert not is_secret_argument("-p", "8080")
 
 
 def test_only_texts_are_secrets() -> None:

@@ -200,7 +200,7 @@ def _take_rows(
             client.log(run, values, message["tables"], message["row_number"])
             for alert in message["alerts"]:
                 client.alert(run, alert)
-            told.logged((*values, *message["tables"]), message["summary"])
+            told.logged({**values, **message["tables"]}, message["summary"])
             acknowledgements.logged(message["row_number"] + 1)
         elif "describe" in message:
             client.describe(run, message["describe"])

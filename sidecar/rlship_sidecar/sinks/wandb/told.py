@@ -28,6 +28,7 @@ class ToldSummary:
         self._update = update
         self._shown = shown
         self._own: dict[str, Any] = {}
+        self._beneath: dict[str, Any] = {}  # the numbers that lines have of the job's own keys
         self._covered: set[str] = set()
         self._proof = Proof()
 
@@ -37,8 +38,11 @@ class ToldSummary:
         return self._proof
 
     def described(self, summary: Mapping[str, Any]) -> None:
-        """The job's own summary is this one."""
-        self._own = dict(summary)
+        """The job's own summary is this one. What it took back (null) is that of the lines again."""
+        own = {name: value for name, value in summary.items() if value is not None}
+        self._tell({name: self._beneath.get(name) for name in self._own.keys() - own.keys()})
+        self._own = own
+        self._beneath = {name: value for name, value in self._beneath.items() if name in own}
         self._covered.clear()
         # Each look at a single value would be a question to wandb-core.
         shown = self._shown() if self._own else {}
@@ -51,12 +55,14 @@ class ToldSummary:
         kept = {name: number for name, number in numbers.items() if name in shown and name not in self._own}
         self._tell({name: number for name, number in kept.items() if not is_same(shown[name], number)})
 
-    def logged(self, names: Iterable[str], numbers: Mapping[str, float]) -> None:
-        """A line with these names was logged, which displaced these numbers."""
-        names = tuple(names)
+    def logged(self, line: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
+        """A line with these values was logged, which displaced these numbers."""
+        names = tuple(line)
         self._proof.forget(names)
         if self._own:
             self._covered.update(name for name in names if name in self._own)
+            found = {**line, **numbers}
+            self._beneath.update((name, found[name]) for name in found if name in self._own and _is_number(found[name]))
         self._tell({name: number for name, number in numbers.items() if name not in self._own})
 
     def settle(self) -> None:
