@@ -140,11 +140,12 @@ def judge_withdrawn(verdict: Verdict, row: Row, values: dict[str, Any], shown: d
     shown[row.unit] |= {name for name, value in values.items() if isinstance(value, float)}
 
 
-def is_withdrawn(name: str, row: Row) -> bool:
-    """Whether a sink's name is that of a key that the row takes away, or of a rank of it."""
+def is_withdrawn(name: str, row: Row, of_ranks: Sequence[str] = ()) -> bool:
+    """Whether a sink's name is that of a key that the row takes away, or of a rank of it or of the keys `of_ranks`."""
     own = name.removeprefix("zz_rlship/").removeprefix("aa_headline/")
     own = own if row.unit.kind == "step" else own.removeprefix(f"{row.unit.kind}/")
-    return any(own == key or name == key or own.startswith(f"{key}/r") for key in row.withdrawn)
+    ranked = own.rpartition("/r")[0]
+    return own in row.withdrawn or name in row.withdrawn or ranked in row.withdrawn or ranked in of_ranks
 
 
 def _is_nan(value: object) -> bool:
@@ -205,9 +206,10 @@ def judge_tensorboard(evidence: Evidence) -> Verdict:
         values = as_event(row)
         place = int(next(iter(row.x.values())))
         should.append(_event((row.t, place, values)))
-        for tag in list(points):
-            if row.withdrawn and is_withdrawn(tag, row):
-                points[tag].pop(place, None)
+        if row.arrival.revision:
+            for tag in points:
+                if is_withdrawn(tag, row, row.arrival.changed):  # ranks of a key that changed come all together
+                    points[tag].pop(place, None)
         for tag, value in values.items():
             if isinstance(value, float):
                 points[tag][place] = value
