@@ -20,6 +20,7 @@ class Keys:
 
     def __init__(self, module: Any) -> None:
         self._module = module
+        self._watched: set[type] = set()
 
     def give_dummy(self) -> None:
         """Let the job find a key, if it has none: some frameworks look for one before they log."""
@@ -59,13 +60,27 @@ class Keys:
 
     def watch(self) -> None:
         """Drop the dummy key before any call by which a job reads from W&B itself."""
-        kind = getattr(self._module, "Api", None)
-        if isinstance(kind, type):
-            kind.__init__ = self._reading(kind.__init__)  # type: ignore[misc]
+        members = vars(self._module)
+        self._watch_class(members.get("Api"))
+        if callable(lazily := members.get("__getattr__")):  # the client imports its public API on first use
+
+            @functools.wraps(lazily)
+            def found(name: str) -> Any:
+                value = lazily(name)
+                if name == "Api":
+                    self._watch_class(value)
+                return value
+
+            self._module.__getattr__ = found
         for name in _READERS:
             real = getattr(self._module, name, None)
             if callable(real):
                 setattr(self._module, name, self._reading(real))
+
+    def _watch_class(self, kind: Any) -> None:
+        if isinstance(kind, type) and kind not in self._watched:
+            self._watched.add(kind)
+            kind.__init__ = self._reading(kind.__init__)  # type: ignore[misc]
 
     def _reading(self, real: Any) -> Any:
         @functools.wraps(real)
