@@ -126,8 +126,8 @@ def line(draw: st.DrawFn, host: str, t: float) -> dict[str, Any]:
 
 
 def clock(draw: st.DrawFn, host: str, t: float) -> dict[str, Any]:
-    """What the host's clock is off by, or nearly."""
-    offset = HOSTS[host] + pick(draw, (0.0, 0.0, 0.01, -11.0))
+    """What the host's clock is off by, nearly, or by much more: a clock that was set anew."""
+    offset = HOSTS[host] + pick(draw, (0.0, 0.0, 0.01, -11.0, 900.0))
     return {"kind": "clock", "t": t + HOSTS[host], "offset": offset, "err": pick(draw, (0.01, 0.5))}
 
 

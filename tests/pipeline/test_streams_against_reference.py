@@ -121,3 +121,29 @@ def test_a_childs_adopted_lines_count_for_no_rate() -> None:
         sim.finish()
         files = {"parent.jsonl": parent, "child.jsonl": child + line}
         assert not differing(final_rows(files, settings=EACH), sim.final())
+
+
+def test_lines_that_an_adoption_leaves_may_stand_before_it() -> None:
+    """A clock jumped back by half an hour between the line that a barrier adopts and the first that it leaves: the
+    rank is expected from then on, in a row that was made before.
+    """
+    clocks = [{"kind": "clock", "t": T0 + t, "offset": offset, "err": 0} for t, offset in ((0.0, 0.0), (2e3, 1960.0))]
+    first = file(stream(65.0, y=1), actor="generator", id="f", host="f")
+    before = file(
+        *clocks, stream(100.0, y=1), stream(2000.0, y=1) | {"stream": True}, rank=1, id="s", host="s", actor="generator"
+    )
+    with simulation(patience=IMPATIENT) as sim:
+        sim.write("first.jsonl", first)
+        sim.write("second.jsonl", before)
+        sim.tick()
+        sim.wait(70.0)
+        sim.tick()
+        row = sim.final()[Unit("generator", "clock", int((T0 + 60.0) // 10))]
+        assert (row.coverage.expected, row.coverage.missing) == (1, ())
+        sim.write("second.jsonl", line := json.dumps(barrier(0, 2000.5) | {"adopts": True}).encode() + b"\n")
+        sim.finish()
+        row = sim.final()[Unit("generator", "clock", int((T0 + 60.0) // 10))]
+        assert (row.coverage.expected, row.coverage.missing) == (2, ("0.1",))
+        assert not differing(
+            final_rows({"first.jsonl": first, "second.jsonl": before + line}, settings=EACH), sim.final()
+        )

@@ -186,8 +186,8 @@ class ActorStreams:
         if writer.stream_t is None:
             del self.writers[writer.file]
         # A child's streams count too: for how much of a window they ran, and for whether one rank is alone.
-        after = math.inf if writer.stream_t is None else corrected(host, writer.stream_t)
-        self.affected.between(min(corrected(host, before), after), after, now)
+        ends = corrected(host, before), math.inf if writer.stream_t is None else corrected(host, writer.stream_t)
+        self.affected.between(min(ends), max(ends), now)  # what is left may stand before it on the common clock
         if not self.writers:
             self.pending.clear()
         return min(left)
