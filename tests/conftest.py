@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.kit import cases, tools
 
+ALL_CASES_S = 900
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make test-all` tries every random case."""
@@ -68,6 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.statistical)
+            if item.get_closest_marker("timeout") is None:  # all cases of one take half a minute where all else rests
+                item.add_marker(pytest.mark.timeout(ALL_CASES_S))
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
