@@ -315,21 +315,28 @@ def test_answers_are_not_kept_beyond_a_change() -> None:
             st.integers(0, 3),
             st.integers(0, 2),
             st.sampled_from((0.0, 30.0, 59.0, 61.0, 200.0, 1000.0)),
-            st.sampled_from((None, "a", "b")),
+            st.sampled_from((None, "a", "b", "c")),
+            st.sampled_from(("0", "0", "x")),
         ),
         max_size=12,
     )
 )
 def test_submissions_are_the_same_in_whatever_order_writers_come(
-    found: list[tuple[int, int, float, str | None]],
+    found: list[tuple[int, int, float, str | None, str]],
 ) -> None:
-    """A roster that gets its writers one by one gives each the submission that all of them together give it."""
+    """A roster that gets its writers one by one gives each the submission that all of them together give it, and each
+    job the number of those that are over for it.
+    """
     made = Roster()
-    for number, (rank, attempt, t, job) in enumerate(found):
+    for number, (rank, attempt, t, job, replica) in enumerate(found):
         one = writer(f"w{number}", rank, attempt=attempt, t=T0 + t)
-        one.open = replace(one.open, job=job)
+        one.open = replace(one.open, job=job, replica=replica)
+        one.belong_to(one)
         made.add(one)
-        roots = list(made.writers.values())
-        assert {root.file: root.submission for root in roots} == {
-            root.file: number for root, number in submissions(roots).items()
-        }
+        jobs = made.jobs()
+        assert [job.follows for job in jobs] == [sum(other.over_for(job) for other in jobs) for job in jobs]
+        for replica in {root.open.replica for root in made.writers.values()}:
+            roots = [root for root in made.writers.values() if root.open.replica == replica]
+            assert {root.file: root.submission for root in roots} == {
+                root.file: number for root, number in submissions(roots).items()
+            }

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.align.units import StreamConfig
+from rlship_sidecar.rows import Unit
 from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.run_data.trees import leaves
 from rlship_sidecar.store.run_said import changes_of
@@ -70,6 +71,8 @@ def experiments(draw: st.DrawFn) -> dict[str, bytes]:
             "attempt": draw(st.sampled_from((0, 0, 1, 2))),
             "t": T0 + draw(st.sampled_from((0.0, 0.5, 100.0, 200.0))),
         }
+        if job := draw(st.sampled_from((None, "one", "two"))):
+            identity["job"] = job
         if draw(st.integers(0, 4)) == 0:
             identity["parent"] = f"w{draw(st.integers(0, 5))}"
         files[f"{identity['actor']}-{number}.jsonl"] = file(*draw(records()), **identity)
@@ -149,6 +152,27 @@ def test_a_restart_reads_no_file_again() -> None:
         sim.write("b.jsonl", file(run(config={"seed": 1}), id="b", rank=1))
         data = merged(sim)
         assert (data.config, data.labels) == ({"lr": 1, "seed": 1}, {"trainer": {"tp": 2}})
+
+
+def test_a_later_job_of_other_replicas_decides() -> None:
+    """Unnamed actors of Ray have another replica each time. What the second submission says of the run counts, though
+    its replica comes after the first one's; its rows are of a later lineage, and a third job's of a later one still.
+    """
+    with simulation() as sim:
+        for number, job in enumerate(("one", "two", "three")):
+            step = [log(1, loss=number), {"kind": "barrier", "step": 1, "t": T0 + 100.0 * number + 2.0}]
+            said = run(100.0 * number + 1.0, name=job, config={"lr": number}, exit_code=int(number < 2))
+            replica = ("c", "d", "a")[number]
+            opened = {"id": job, "job": job, "replica": replica, "t": T0 + 100.0 * number}
+            sim.write(f"{job}.jsonl", file(said, *step, CLOSE, **opened))
+            data = merged(sim)
+            assert (data.name, data.config, data.outcome) == (
+                job,
+                {"lr": number},
+                ("failed", "failed", "finished")[number],
+            )
+            lineage = sim.final()[Unit("trainer", "step", 1)].coverage.lineage
+            assert lineage == ((number, 0, 0) if number else None)
 
 
 def test_a_replaced_file_stays_beside_the_one_that_took_its_name() -> None:

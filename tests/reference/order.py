@@ -92,15 +92,20 @@ def submissions(roots: Sequence[Writer], jobs: Mapping[str, Job]) -> dict[int, i
     """By `id()` of each of all root writers of one replica, how often the job was submitted again before it."""
     numbers: dict[int, int] = {}
     current: list[Writer] = []
-    number = 0
+
+    def follows(root: Writer) -> int:
+        """How many jobs of the actor are over for its own."""
+        return 0 if root.job is None else sum(other.over_for(jobs[root.job]) for other in jobs.values())
 
     def submitted(root: Writer) -> tuple[object, ...]:
         return (*((root.t, "") if root.job is None else jobs[root.job].start), root.t, root.id, root.attempt)
 
-    for root in sorted(roots, key=submitted):
+    ordered = sorted(roots, key=submitted)
+    number = follows(ordered[0]) if ordered else 0
+    for root in ordered:
         fell = any(root.attempt < other.attempt and other.t + 60 < root.t for other in current)
         if fell or (current and current[-1].job != root.job):
-            number, current = number + 1, []
+            number, current = max(number + 1, follows(root)), []
         current.append(root)
         numbers[id(root)] = number
     return numbers

@@ -77,12 +77,14 @@ class Segment:
 class SubmittedJob:
     """The root writers of an actor whose `open` names one job. `start` is the least `t` of their `open` records,
     `newest_t` the greatest of all their lines, `reach` the highest step that any of them logged or has a barrier of.
+    `follows` counts the actor's jobs that are over for it.
     """
 
     id: str
     start: float
     newest_t: float
     reach: int = -1
+    follows: int = 0
 
     @property
     def order(self) -> tuple[float, str]:
@@ -112,8 +114,8 @@ class Writer:
     `stream_t` is the least of its stream lines, `point_t` that of the last line that
     became a row of its own.
     `ended`: its file is read to the end, and nothing more is to come.
-    `submission` counts how often attempts of its replica began anew before it (`submissions`); `job` is the one that
-    its `open` names. Both are the root's.
+    `submission` counts how often the job was submitted before it, as far as its replica and jobs show (`submissions`);
+    `job` is the one that its `open` names. Both are the root's.
     `lowest` is the lowest step of its metrics and barrier records, -1 for none yet;
     `starts` maps open steps to the byte where this file's first line of them begins.
     """
@@ -220,18 +222,26 @@ def submissions(roots: Iterable[Writer]) -> dict[Writer, int]:
     Attempts count from 0 again when a person submits the job. So the next submission begins with a writer of
     another job, or whose attempt is lower than that of one that opened more than `SIDE_BY_SIDE_S` before it. Within
     that time the attempts are trusted more than the clocks of two hosts.
+
+    A replica may be of a later job only, as unnamed Ray actors are. So no number is less than the count of jobs that
+    are over for the writer's own.
     """
     ordered = sorted(roots, key=submitted)
     found: dict[Writer, int] = {}
-    number, passed, highest = 0, 0, -1  # `highest` attempt of those of this submission before `passed`
+    number = _follows(ordered[0]) if ordered else 0
+    passed, highest = 0, -1  # the `highest` attempt of those of this submission before `passed`
     for root in ordered:
         while ordered[passed].open.t + SIDE_BY_SIDE_S < root.open.t:
             highest = max(highest, ordered[passed].open.attempt)
             passed += 1
         if root.open.attempt < highest or (found and root.job is not ordered[len(found) - 1].job):
-            number, passed, highest = number + 1, len(found), -1
+            number, passed, highest = max(number + 1, _follows(root)), len(found), -1
         found[root] = number
     return found
+
+
+def _follows(root: Writer) -> int:
+    return 0 if root.job is None else root.job.follows
 
 
 def submitted(root: Writer) -> tuple[float, str, float, str, int]:

@@ -70,19 +70,21 @@ class Waiting(NamedTuple):
 class _Submission:
     """One submission of a replica, as far as a writer that joins it has to know.
 
-    `first` is its first writer in the order of `submissions`. `opened` maps each attempt to its first and last open.
+    `first` is its first writer in the order of `submissions`, `is_first` says that no other one was before it. `opened`
+    maps each attempt to its first and last open.
     """
 
     job: SubmittedJob | None
     number: int
     first: Writer
+    is_first: bool
     opened: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def takes_in(self, writer: Writer) -> bool:
         """True if `writer`, which no later submission begins before, is of this one and changes no number: the attempts
         of those that opened long before it are not above its own, and those long after it are not below.
         """
-        if writer.job is not self.job or (self.number and submitted(writer) < submitted(self.first)):
+        if writer.job is not self.job or (not self.is_first and submitted(writer) < submitted(self.first)):
             return False
         attempt, t = writer.open.attempt, writer.open.t
         return all(
@@ -130,7 +132,7 @@ class _Replica:
     def _submission_of(self, writer: Writer) -> _Submission | None:
         """The last submission that does not begin behind a writer; None if there is no submission yet."""
         for one in reversed(self.submissions):
-            if not one.number or submitted(one.first) <= submitted(writer):
+            if one.is_first or submitted(one.first) <= submitted(writer):
                 return one
         return None
 
@@ -271,6 +273,7 @@ class Roster:
             else:
                 del self._jobs[job.id]
                 regarded.update(one for one in self._roots() if one.job is not None)
+                regarded |= self._count_followed()
             self._begun = None
         return regarded
 
@@ -281,7 +284,7 @@ class Roster:
         self._begun = None
         if job is None:
             writer.job = self._jobs[name] = SubmittedJob(name, writer.open.t, newest_t, writer.reach)
-            return set()
+            return self._count_followed()
         writer.job = job
         job.reach = max(job.reach, writer.reach)
         return self._settle(job, min(job.start, writer.open.t), max(job.newest_t, newest_t))
@@ -294,12 +297,28 @@ class Roster:
         if self._relations(job) != before:
             self._outside.clear()
             found.update(one for one in self._roots() if one.job is not None)
+            found |= self._count_followed()
         if moved:
             self._begun = None
             for replica in self._replicas.values():
                 if job in replica.jobs and len(replica.jobs) > 1:
                     found.update(replica.renumber())
                     replica.forget()
+        return found
+
+    def _count_followed(self) -> set[Writer]:
+        """Count anew which jobs are over for which. Returns the root writers whose submission has another number."""
+        changed = set()
+        for job in self._jobs.values():
+            follows = sum(other.over_for(job) for other in self._jobs.values())
+            if follows != job.follows:
+                job.follows = follows
+                changed.add(job)
+        found: set[Writer] = set()
+        for replica in self._replicas.values():
+            if not changed.isdisjoint(replica.jobs):
+                found.update(replica.renumber())
+                replica.forget()
         return found
 
     def _relations(self, job: SubmittedJob) -> list[tuple[bool, bool, bool]]:
@@ -582,8 +601,8 @@ def _each_submission(numbers: Mapping[Writer, int]) -> list[_Submission]:
     """The submissions of a replica, given the number of each root writer in the order of `submissions`."""
     found: list[_Submission] = []
     for root, number in numbers.items():
-        if number == len(found):
-            found.append(_Submission(root.job, number, root))
+        if not found or number != found[-1].number:
+            found.append(_Submission(root.job, number, root, is_first=not found))
         found[-1].add(root)
     return found
 
