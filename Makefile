@@ -44,7 +44,7 @@ mutants: $(VENV)/.installed-dev ## Break one thing after the other and see that 
 bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 	$(BIN)/python -m benchmarks
 
-toolchains: $(VENV)/.installed-toolchains ## Install what test-all needs: compilers, shells, Node, systemd, Chromium, kubectl, Ray (Debian)
+toolchains: $(VENV)/.installed-toolchains ## Install what test-all needs: compilers, shells, Node, systemd, Chromium, kubectl, torch, Ray (Debian)
 	tests/writers/toolchains.sh "$(VENV)"
 
 fuzz: $(VENV)/.installed-dev ## Fuzz what reads files with RUNS inputs each, guided by coverage (minutes)
