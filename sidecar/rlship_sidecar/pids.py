@@ -65,4 +65,12 @@ def has_ended(pid_space: str, pid: int) -> bool:
     """
     if not pid_space or pid <= 0 or pid_space != _space():
         return False
-    return state(pid) is None and not is_hidden(pid)
+    return state(pid) is None and not is_hidden(pid) and not _has_threads(pid)
+
+
+def _has_threads(pid: int) -> bool:
+    """True if a process goes on without its first thread, whose end alone makes it look like a zombie."""
+    try:
+        return len(os.listdir(f"{PROC}/{pid}/task")) > 1
+    except OSError:
+        return False

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from rlship._version import __version__
 from rlship.identity import pid_space
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pids import state
 from rlship_sidecar.reduce.rules import ROW_FUNCTION
 from rlship_sidecar.report.status import (
     ActorStatus,
@@ -26,10 +28,17 @@ from rlship_sidecar.report.status import (
 )
 from rlship_sidecar.report.survey import MAX_LISTED, survey
 from rlship_sidecar.report.trends import Trends
+from tests.kit.waiting import wait_until
 from tests.pipeline.simulated import LOCAL, REMOTE, Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, beat, clock, file, log
 
 WALL = 1763600500.0
+# A process that goes on without its first thread, until its standard input ends.
+HEADLESS = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
 AGAIN = ", or if the job was submitted again, stop the older one"
 
 
@@ -125,11 +134,16 @@ def test_a_process_is_gone_only_where_that_is_certain(sim: Simulation) -> None:
     here, ended = pid_space(), subprocess.Popen(["true"])
     assert here is not None
     ended.wait()
-    with subprocess.Popen(["true"]) as zombie:
+    with (
+        subprocess.Popen(["true"]) as zombie,
+        subprocess.Popen([sys.executable, "-S", "-c", HEADLESS], stdin=subprocess.PIPE) as headless,
+    ):
         os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        wait_until(lambda: state(headless.pid) is None, "the end of the first thread")
         processes: dict[str, dict[str, Any]] = {
             "ended": {"pid": ended.pid, "pid_space": here},
             "zombie": {"pid": zombie.pid, "pid_space": here},
+            "headless": {"pid": headless.pid, "pid_space": here},
             "lives": {"pid": os.getpid(), "pid_space": here},
             "elsewhere": {"pid": ended.pid, "pid_space": f"{here}0"},
             "silent": {"pid": ended.pid},
