@@ -52,10 +52,10 @@ class Open:
     job: str | None = None
     host: str = ""
     pid: int = 0
-    pid_space: str = ""
     writer: str = ""
     agent: str = ""
     source: str = ""
+    pid_space: str = ""
 
 
 class Definition(NamedTuple):
