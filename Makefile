@@ -16,7 +16,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist load
 # Markers of tests that `make test` leaves out: see pyproject.toml.
 APART := toolchain or ray or long
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs gpu frameworks incidents clean
+.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs slurm gpu frameworks incidents clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -44,7 +44,7 @@ mutants: $(VENV)/.installed-dev ## Break one thing after the other and see that 
 bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 	$(BIN)/python -m benchmarks
 
-toolchains: $(VENV)/.installed-toolchains ## Install what test-all needs: compilers, shells, Node, systemd, Chromium, kubectl, Ray (Debian)
+toolchains: $(VENV)/.installed-toolchains ## Install what test-all needs: compilers, shells, Node, systemd, Chromium, kubectl, torch, Ray (Debian)
 	tests/writers/toolchains.sh "$(VENV)"
 
 fuzz: $(VENV)/.installed-dev ## Fuzz what reads files with RUNS inputs each, guided by coverage (minutes)
@@ -59,6 +59,9 @@ swaps: $(VENV)/.installed-dev ## Swap two samples' values SWAPS times; the ledge
 
 nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Debian, and see docs/campaigns.md)
 	$(BIN)/python -m tests.nfs
+
+slurm: $(VENV)/.installed-dev ## Run the documented batch script on a Slurm of one node (minutes; Debian and root)
+	$(BIN)/python -m tests.slurm
 
 gpu: $(VENV)/.installed-dev ## Try GPU times, tensors and system metrics on a real GPU (VENV needs torch with CUDA)
 	$(BIN)/python -m tests.gpu

@@ -6,7 +6,7 @@ import os
 
 from . import definitions, family
 from .file import Part
-from .identity import file_name
+from .identity import file_name, pid_space
 from .records import open_line
 
 TYPE_CHECKING = False
@@ -103,6 +103,7 @@ class Parts:
             t=setup.clock() if opened is None or self.parent is not None else opened,
             parent=self.parent,
             labels=setup.labels,
+            pid_space=pid_space(),
         )
         path = os.path.join(setup.folder, "rlship", file_name(setup.identity, os.getpid(), writer))
         return Part(path, [header, *declared])

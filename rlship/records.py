@@ -33,6 +33,7 @@ def open_line(
     t: float,
     parent: str | None,
     labels: Mapping[str, str],
+    pid_space: str | None = None,
 ) -> str:
     """The first line. `t` is Unix seconds; a silent writer writes a beat after `beat` seconds."""
     fields = {
@@ -48,6 +49,7 @@ def open_line(
         "beat": beat,
         "host": identity.host,
         "pid": os.getpid(),
+        "pid_space": pid_space,
         "t": round(t, 6),
         "writer": f"python/{__version__}",
         "parent": parent,

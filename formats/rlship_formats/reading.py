@@ -165,7 +165,7 @@ def read_open(body: Body) -> Open:
         raise BadRecord("bad open record", "beat")
     parent = None if body.get("parent") is None else _opening_text(body, "parent", None)
     host, pid, writer = body.get("host"), body.get("pid"), body.get("writer")
-    job, labels = body.get("job"), body.get("labels")
+    job, labels, pid_space = body.get("job"), body.get("labels"), body.get("pid_space")
     agent, source = (labels.get("agent"), labels.get("source")) if isinstance(labels, dict) else (None, None)
     return Open(
         id=id,
@@ -181,6 +181,7 @@ def read_open(body: Body) -> Open:
         job=job if is_text(job) else None,
         host=host if isinstance(host, str) else "",
         pid=pid if type(pid) is int else 0,
+        pid_space=pid_space if isinstance(pid_space, str) else "",
         writer=writer if isinstance(writer, str) else "",
         agent=agent if isinstance(agent, str) else "",
         source=source if isinstance(source, str) else "",

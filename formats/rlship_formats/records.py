@@ -36,7 +36,7 @@ class Open:
     """The identity of a file's writer. `t` is Unix seconds (0 where the clock was unusable). `beat` is the promised
     seconds between lines, or None. `job` names the job whose end is the end of its replica, or is None. `agent` is the
     label of that name, which an agent beside the job sets, else ""; `source` is that of what calls the writer in the
-    job's place, else "".
+    job's place, else "". `pid_space` names the processes that `pid` counts among, or is "".
     """
 
     id: str
@@ -55,6 +55,7 @@ class Open:
     writer: str = ""
     agent: str = ""
     source: str = ""
+    pid_space: str = ""
 
 
 class Definition(NamedTuple):

@@ -367,6 +367,16 @@ def test_a_rank_that_ended_is_told_from_a_silent_experiment() -> None:
     assert shown(status)[1].startswith("run  reward r2, trainer r1 ended without a close, the others finished")
 
 
+def test_a_job_whose_processes_are_gone_is_not_running() -> None:
+    """Its processes are named as soon as the last one is known to be gone; nothing waits for a minute of silence."""
+    first = a_writer(file="r0", silent_s=6.0, beats=True, awaited=True, gone=True)
+    second = a_writer(file="r1", rank=1, silent_s=6.0, beats=True, awaited=True)
+    status = running("run", writers=[first, second])
+    assert shown(status)[1].startswith("run  running 1 h 12 min")
+    second.gone = True
+    assert shown(status)[1].startswith("run  trainer r0, r1 ended without a close, step 12")
+
+
 def test_a_crash_stays_visible_once_no_sidecar_runs() -> None:
     """With the ranks that ended, and for an hour with metrics; the files' own times say that a process goes on."""
     dead = a_writer(silent_s=118.0, beats=True, awaited=True)

@@ -231,6 +231,22 @@ def test_a_folder_that_is_gone_is_not_offered(tmp_path: Path, lease: Lease) -> N
     assert json.loads(run(tmp_path, "--json").stdout)["sinks"][0]["where"] == ""
 
 
+def test_a_process_that_is_gone_is_not_waited_for(tmp_path: Path, lease: Lease) -> None:
+    """Where the sidecar knows that a process has ended, that is said without a minute of silence, and that it did not
+    merely stop.
+    """
+    gone = a_writer(host="n07", pid=4121, silent_s=6.0, beats=True, awaited=True, gone=True)
+    other = a_writer(file="b.jsonl", rank=1, silent_s=1.0, beats=True, awaited=True)
+    watched(tmp_path, writers=[gone, other])
+    done = run(tmp_path)
+    lines = done.stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("ended")]
+    said = r"ended without a close: trainer r0 \(n07 pid 4121\), its process is gone, last line \d"
+    assert re.match(said, line), line
+    assert lines[lines.index(line) + 1].startswith("  it was killed or crashed: ")
+    assert done.exit_code == 3
+
+
 def test_a_dead_job_is_called_dead(tmp_path: Path, lease: Lease) -> None:
     """Processes that ended without a close are named, with the time of their last line and the way on. Other files say
     nothing: who closed, another attempt's, an agent's, or one that was written just now.

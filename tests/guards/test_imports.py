@@ -29,6 +29,7 @@ ORDER = (
         "entrypoint",
         "filesystem",
         "output",
+        "pids",
         "plainfiles",
         "shortage",
         "scratch",

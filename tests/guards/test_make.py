@@ -26,6 +26,7 @@ TARGETS = (
         "soak",
         "swaps",
         "nfs",
+        "slurm",
         "gpu",
     ),
     *("frameworks", "incidents", "clean"),

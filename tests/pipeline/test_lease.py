@@ -22,6 +22,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rlship_sidecar import pids
 from rlship_sidecar.errors import OwnedElsewhere
 from rlship_sidecar.ownership import holder
 from rlship_sidecar.ownership import lease as leasing
@@ -477,7 +478,7 @@ def test_what_is_seen_of_a_process(
     if events is not None:
         (tmp_path / "box").mkdir()
         (tmp_path / "box" / "cgroup.events").write_text(events)
-    monkeypatch.setattr(holder, "_PROC", str(tmp_path))
+    monkeypatch.setattr(pids, "PROC", str(tmp_path))
     monkeypatch.setattr(holder, "_CGROUPS", str(tmp_path))
     assert holder.condition(msgspec.structs.replace(me, pid=77), me) is expected
     assert holder.condition(msgspec.structs.replace(me, pid=77, started=me.started + 1), me) is Condition.GONE
@@ -493,8 +494,8 @@ def test_a_process_that_proc_hides_is_not_gone(tmp_path: Path, monkeypatch: pyte
         raise PermissionError if pid == 77 else ProcessLookupError
 
     me = holder.here()
-    monkeypatch.setattr(holder, "_PROC", str(tmp_path))
-    monkeypatch.setattr(holder.os, "kill", kill)
+    monkeypatch.setattr(pids, "PROC", str(tmp_path))
+    monkeypatch.setattr(pids.os, "kill", kill)
     assert holder.condition(msgspec.structs.replace(me, pid=77), me) is Condition.UNSEEN
     assert holder.condition(msgspec.structs.replace(me, pid=78), me) is Condition.GONE
 

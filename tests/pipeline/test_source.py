@@ -211,7 +211,7 @@ def test_the_floor_is_the_first_line_of_an_open_step(sim: Simulation) -> None:
 STATE = (
     b'[{"id":"a","actor":"trainer","replica":"0","rank":3,"world":8,"attempt":1,"axis":"global_step","t":1763600000.0,'
     b'"beat":10.0,"parent":null,"job":null,"host":"n07","pid":4121,"writer":"python/0.1.0","agent":"",'
-    b'"source":""},'
+    b'"source":"","pid_space":"b7c2 pid:[1]"},'
     b"[[0,2,2,1763600000.0],[2,1,-1,1763600000.0]],"
     b'[{"n":5,"first":0,"last":1},{"n":1,"first":null,"last":null}],0,false,true,1763600009.0,1763600009.0,null,'
     b'[0,0.0,0,2,null,null,null],0,false,"eyJraW5kIjogIm9wZW4iLCAicmxzaGlwIjogMSwgImlkIjogImEiLCAiYWN0b3IiOiAidHJhaW5lciIsICJ0Ig==",'
@@ -233,6 +233,7 @@ def state_file() -> bytes:
         beat=10,
         host="n07",
         pid=4121,
+        pid_space="b7c2 pid:[1]",
         writer="python/0.1.0",
         labels={"gpu": "3"},
     )
@@ -249,8 +250,10 @@ def test_the_saved_state_is_pinned(sim: Simulation) -> None:
     assert saved.state == STATE
     loaded = load_source(saved, source.tail.twin(), Schemas(), sim.store, now=77.0)
     assert loaded.saved() == saved
-    older = saved._replace(state=STATE.replace(b',"agent":"","source":""', b""))  # from before there were any
-    assert load_source(older, source.tail.twin(), Schemas(), sim.store, now=77.0).saved() == saved
+    added = b',"agent":"","source":"","pid_space":"b7c2 pid:[1]"'
+    older = saved._replace(state=STATE.replace(added, b""))  # from before there were any
+    unknown = saved._replace(state=STATE.replace(b"b7c2 pid:[1]", b""))
+    assert load_source(older, source.tail.twin(), Schemas(), sim.store, now=77.0).saved() == unknown
     writer = loaded.writer
     assert writer is not None
     assert (writer.seen_at, writer.line_at, loaded.at_step) == (77.0, 77.0, 2)
@@ -329,9 +332,9 @@ def test_a_state_is_written_as_former_releases_did(sim: Simulation) -> None:
     for name, (_, state) in STATES.items():
         source = sim.experiment.sources[name]
         saved = source.saved()
-        # `job` and `source` came later, and `adoption` and `failure`, at the end.
+        # `job`, `source` and `pid_space` came later, and `adoption` and `failure`, at the end.
         named = state.replace('"parent":null', '"parent":null,"job":null').replace(
-            '"agent":""', '"agent":"","source":""'
+            '"agent":""', '"agent":"","source":"","pid_space":""'
         )
         assert saved.state.decode() == f'{named[:-1]},null,""]'
         for known in (saved, saved._replace(state=state.encode())):

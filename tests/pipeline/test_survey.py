@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rlship._version import __version__
+from rlship.identity import pid_space
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pids import state
 from rlship_sidecar.reduce.rules import ROW_FUNCTION
 from rlship_sidecar.report.status import (
     ActorStatus,
@@ -24,10 +28,17 @@ from rlship_sidecar.report.status import (
 )
 from rlship_sidecar.report.survey import MAX_LISTED, survey
 from rlship_sidecar.report.trends import Trends
+from tests.kit.waiting import wait_until
 from tests.pipeline.simulated import LOCAL, REMOTE, Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, beat, clock, file, log
 
 WALL = 1763600500.0
+# A process that goes on without its first thread, until its standard input ends.
+HEADLESS = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
 AGAIN = ", or if the job was submitted again, stop the older one"
 
 
@@ -114,6 +125,38 @@ def test_writers(sim: Simulation) -> None:
         WriterStatus("c.jsonl", "", "", 0, 0, None, None, 0.0, 0, False, "empty"),
         WriterStatus("d.jsonl", "", "", 0, 0, None, None, 0.0, 0, False, "no open record yet"),
     ]
+
+
+def test_a_process_is_gone_only_where_that_is_certain(sim: Simulation) -> None:
+    """Its id counts among those that this process sees, none has it any more or only a zombie, and its file is read to
+    the end, without a close. Whatever lives, ran elsewhere, or does not say where, is silent at most.
+    """
+    here, ended = pid_space(), subprocess.Popen(["true"])
+    assert here is not None
+    ended.wait()
+    with (
+        subprocess.Popen(["true"]) as zombie,
+        subprocess.Popen([sys.executable, "-S", "-c", HEADLESS], stdin=subprocess.PIPE) as headless,
+    ):
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        wait_until(lambda: state(headless.pid) is None, "the end of the first thread")
+        processes: dict[str, dict[str, Any]] = {
+            "ended": {"pid": ended.pid, "pid_space": here},
+            "zombie": {"pid": zombie.pid, "pid_space": here},
+            "headless": {"pid": headless.pid, "pid_space": here},
+            "lives": {"pid": os.getpid(), "pid_space": here},
+            "elsewhere": {"pid": ended.pid, "pid_space": f"{here}0"},
+            "silent": {"pid": ended.pid},
+            "odd": {"pid": ended.pid, "pid_space": [here]},
+            "group": {"pid": -1, "pid_space": here},
+        }
+        for rank, (name, said) in enumerate(processes.items()):
+            sim.write(f"{name}.jsonl", file(log(0, x=1.0), id=name, rank=rank, **said))
+        for name, last in (("closed", more(CLOSE)), ("torn", b'{"t":')):
+            sim.write(f"{name}.jsonl", file(id=name, actor=name, **processes["ended"]) + last)
+        assert {writer.file for writer in status(sim).writers if writer.gone} == {"ended.jsonl", "zombie.jsonl"}
+        sim.write("late.jsonl", file(id="late", actor="late", t=WALL - 1, **processes["ended"]))
+        assert [writer.gone for writer in status(sim).writers if writer.file == "late.jsonl"] == [False]
 
 
 def silences(sim: Simulation, wall: float) -> list[float]:

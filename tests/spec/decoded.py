@@ -276,5 +276,5 @@ def _opened(facts: Said) -> Said:
     return {"kind": "open"} | {name: form(facts[name]) for name, form in OPEN_FIELDS.items()} | named
 
 
-UNSEEN = {"pid", "writer", "agent", "source", "job"}
+UNSEEN = {"pid", "pid_space", "writer", "agent", "source", "job"}
 assert {field.name for field in dataclasses.fields(Open)} - OPEN_FIELDS.keys() == UNSEEN

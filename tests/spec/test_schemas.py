@@ -70,8 +70,8 @@ def test_valid_is_what_a_reader_uses_whole(case: RecordCase) -> None:
 def _lenient(record: dict[str, Any], written: dict[str, Any]) -> bool:
     """Whether a reader may well use a record that a writer should not write."""
     odd_t = "t" in written and repr(written["t"]) not in (record["t"], record["t"].removesuffix(".0"))
-    passed_over = {"open": {"host", "pid", "labels", "writer", "continues"}, "span": {"lane"}, "sample": {"cut"}}
-    passed_over |= {"event": {"attrs"}, "define": {"m"}}
+    passed_over = {"open": {"host", "pid", "pid_space", "labels", "writer", "continues"}, "span": {"lane"}}
+    passed_over |= {"event": {"attrs"}, "define": {"m"}, "sample": {"cut"}}
     if record["kind"] == "metrics" and not odd_t:  # bins that cannot be used are as if absent
         left = [name for name, value in written["m"].items() if type(value) is dict and "edges" in value]
         return any("edges" not in record["m"][name] for name in left)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import rlship
+from rlship.identity import pid_space
 from tests.writer.reading import NOW, files, lines, logger_at
 
 
@@ -24,8 +25,8 @@ def test_every_kind_of_line_is_written_as_the_format_says(tmp_path: Path) -> Non
     assert path.name == f"trainer-0-r3-n07-{os.getpid()}-{logger.id}.jsonl"
     assert lines(tmp_path) == [
         f'{{"kind":"open","rlship":1,"id":"{logger.id}","actor":"trainer","replica":"0","rank":3,"world":8,"attempt":1,'
-        f'"axis":"global_step","beat":10,"host":"n07","pid":{os.getpid()},"t":1763600000.125,'
-        f'"writer":"python/{rlship.__version__}","labels":{{"gpu":"3"}}}}',
+        f'"axis":"global_step","beat":10,"host":"n07","pid":{os.getpid()},'
+        f'"pid_space":"{pid_space()}","t":1763600000.125,"writer":"python/{rlship.__version__}","labels":{{"gpu":"3"}}}}',
         '{"t":1763600000.125,"step":12,"m":{"loss":0.5,"tokens":12,"ok":1}}',
         '{"kind":"define","m":{"loss":{"reduce":"mean"},"busy_s":{"reduce":["max","mean"],"unit":"s","per_rank":true}}}',
         '{"t":1763600000.125,"step":12,"m":{"lengths":[311,1024],"kl":{"v":[0.1,0.3],"w":[512,80]},'
@@ -45,8 +46,8 @@ def test_absent_facts_are_absent_in_the_open_record(tmp_path: Path) -> None:
     logger.close()
     assert lines(tmp_path)[0] == (
         f'{{"kind":"open","rlship":1,"id":"{logger.id}","actor":"trainer","replica":"0","rank":0,"attempt":0,'
-        f'"axis":"global_step","beat":10,"host":"n07","pid":{os.getpid()},"t":1763600000.125,'
-        f'"writer":"python/{rlship.__version__}"}}'
+        f'"axis":"global_step","beat":10,"host":"n07","pid":{os.getpid()},'
+        f'"pid_space":"{pid_space()}","t":1763600000.125,"writer":"python/{rlship.__version__}"}}'
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,15 @@ def test_the_environment_says_who_writes(language: str, tmp_path: Path) -> None:
     facts = ("actor", "rank", "world", "replica", "attempt")
     said = [[all_records(tmp_path / name)[0].get(fact) for fact in facts] for name in "abc"]
     assert said == [["gen", 3, 8, "0", 0], ["gen", 1, 2, "eu", 4], ["gen", 5, 6, "0", 2001]]
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_the_first_line_says_among_which_processes_its_number_counts(language: str, tmp_path: Path) -> None:
+    """`pid_space` names this boot of the kernel and the pid namespace, so that a reader can look for the process."""
+    drive(language_of(language), tmp_path, init("job", "gen"), command("close"))
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    first = all_records(tmp_path / "job")[0]
+    assert first["pid_space"] == f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
 @pytest.mark.parametrize("language", NAMES)

@@ -18,6 +18,6 @@ def test_what_cannot_be_installed_is_named(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    missing = "gcc g++ openssl dash busybox bash rustc nodejs npm systemd util-linux"
+    missing = "gcc g++ openssl dash busybox bash rustc nodejs npm python3-torch systemd util-linux"
     missing += " chromium fonts-dejavu-core prometheus-alertmanager kubernetes-client"
     assert done.stderr.strip().endswith(f": {missing}")

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Install what the writers of other languages, the units, the manifests and the boards are tested with, as far as it is
-# missing: compilers, shells, Node, systemd's tools, Chromium and kubectl from the distribution (Debian's names), Go with
-# the packages of the virtual environment, TypeScript from npm into it.
+# Install what the writers of other languages, the units, the manifests, the boards and torchrun are tested with, as far as
+# it is missing: compilers, shells, Node, torch, systemd's tools, Chromium and kubectl from the distribution (Debian's
+# names), Go with the packages of the virtual environment, TypeScript from npm into it.
 # Usage: toolchains.sh VENV
 set -eu
 venv=$1
@@ -22,6 +22,8 @@ if there apt-cache && apt-cache show rustc-web >/dev/null 2>&1; then rust=rustc-
 want rustc "$rust"
 want node nodejs
 want npm npm
+# A CPU build, which the index of packages does not have.
+want torchrun python3-torch
 want systemd-analyze systemd
 want unshare util-linux
 # It shows pages of TensorBoard; without a font they would be empty boxes.

@@ -2026,6 +2026,22 @@ static char *rlship__new_path(rlship *w, const char *host) {
     return path.data;
 }
 
+/* Which processes our pid counts among: the kernel's boot and the pid namespace. Linux alone says so. */
+static void rlship__pid_space(rlship__text *text) {
+    char boot[64], space[64];
+    ssize_t length = -1, size;
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        length = read(file, boot, sizeof boot - 1);
+        close(file);
+    }
+    size = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    if (length <= 0 || size <= 0) return;
+    boot[length] = space[size] = 0;
+    boot[strcspn(boot, "\n")] = 0;
+    rlship__addf(text, "\"pid_space\":\"%s %s\",", boot, space);
+}
+
 static void rlship__open_record(rlship *w, rlship__text *text, const char *host) {
     rlship__addf(text, "{\"kind\":\"open\",\"rlship\":1,\"id\":\"%s\",\"actor\":", w->id);
     rlship__string(text, w->actor, 4096, NULL);
@@ -2038,6 +2054,7 @@ static void rlship__open_record(rlship *w, rlship__text *text, const char *host)
     rlship__addf(text, ",\"beat\":%d,\"host\":", (int)RLSHIP__BEAT_S);
     rlship__string(text, host, 1000, NULL);
     rlship__addf(text, ",\"pid\":%ld,", (long)getpid());
+    rlship__pid_space(text);
     rlship__time(text, rlship__now());
     rlship__adds(text, ",\"writer\":\"c/" RLSHIP_VERSION "\"");
     if (w->parent) {

@@ -2307,6 +2307,16 @@ func (who *identity) fileName(id string) string {
 		safe(who.actor), safe(who.replica), who.rank, safe(who.host), os.Getpid(), id)
 }
 
+// pidSpace says which processes our pid counts among: the kernel's boot and the pid namespace. Linux alone says so.
+func pidSpace() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	space, failed := os.Readlink("/proc/self/ns/pid")
+	if err != nil || failed != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(boot)) + " " + space
+}
+
 func (who *identity) openRecord(id string, t time.Time) []byte {
 	line := appendString([]byte(`{"kind":"open","rlship":1,"id":`), id)
 	line = appendString(append(line, `,"actor":`...), who.actor)
@@ -2316,6 +2326,9 @@ func (who *identity) openRecord(id string, t time.Time) []byte {
 		line = fmt.Appendf(line, `,"world":%d`, who.world)
 	}
 	line = fmt.Appendf(line, `,"attempt":%d,"beat":%d,"pid":%d`, who.attempt, beatEvery/time.Second, os.Getpid())
+	if space := pidSpace(); space != "" {
+		line = appendString(append(line, `,"pid_space":`...), space)
+	}
 	line = appendString(append(line, `,"axis":`...), who.axis)
 	line = appendString(append(line, `,"host":`...), who.host)
 	line = fmt.Appendf(line, `,"t":%.6f,"writer":"go/%s"`, unix(t), version)

@@ -2111,11 +2111,20 @@ export class Logger {
     const names = [safe(actor), safe(replica), `r${rank}`, safe(host), process.pid, this.#id];
     const record = {
       ...{ kind: "open", rlship: 1, id: this.#id, actor, replica, rank, world, attempt, axis },
-      ...{ beat: BEAT_S, host, pid: process.pid, t: Date.now() / 1000, writer: `js/${VERSION}`, parent, labels },
+      ...{ beat: BEAT_S, host, pid: process.pid, pid_space: pidSpace(), t: Date.now() / 1000, writer: `js/${VERSION}`, parent, labels },
     };
     // Of the first file only its own `define` records govern: they stand where they were called.
     const repeated = first ? [] : this.#repeated();
     return { path: path.join(who.folder, "rlship", `${names.join("-")}.jsonl`), header: [`${json(record)}\n`, ...repeated] };
+  }
+}
+
+/** Which processes our pid counts among: the kernel's boot and the pid namespace. Linux alone says so. */
+function pidSpace() {
+  try {
+    return `${fs.readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim()} ${fs.readlinkSync("/proc/self/ns/pid", "latin1")}`;
+  } catch {
+    return undefined;
   }
 }
 

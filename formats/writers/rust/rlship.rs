@@ -2295,6 +2295,9 @@ impl Identity {
             quoted(&self.host),
             process::id(),
         );
+        if let Some(space) = pid_space() {
+            let _ = write!(line, ",\"pid_space\":{}", quoted(&space));
+        }
         if let Some(parent) = &self.parent {
             let _ = write!(line, ",\"parent\":{}", quoted(first_chars(parent, LONGEST_ACTOR)));
         }
@@ -2332,6 +2335,13 @@ fn host() -> String {
     let read = |path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let found = read("/proc/sys/kernel/hostname").or_else(|| read("/etc/hostname")).or_else(|| variable("HOSTNAME"));
     found.unwrap_or_else(|| "unknown".into())
+}
+
+/// Which processes our pid counts among: the kernel's boot and the pid namespace. Linux alone says so.
+fn pid_space() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let space = fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), space.to_str()?))
 }
 
 /// Filesystems on which another client sees nothing of a write before it is synced, or may not.

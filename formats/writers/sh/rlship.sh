@@ -188,6 +188,10 @@ _rlship_create() {
   _rlship_safe "$_rlship_host"
   _rlship_path=$_rlship_dir/rlship/$_rlship_path-$_rlship_part-$_rlship_pid-$_rlship_id.jsonl
   _rlship_head="{\"kind\":\"open\",\"rlship\":1,\"id\":\"$_rlship_id\",$_rlship_who,\"pid\":$_rlship_pid"
+  # Which processes it counts among: the kernel's boot and the pid namespace. Linux alone says so.
+  if _rlship_space=$(readlink /proc/self/ns/pid 2>/dev/null) && IFS=' ' read -r _rlship_boot_id </proc/sys/kernel/random/boot_id; then
+    _rlship_head="$_rlship_head,\"pid_space\":\"$_rlship_boot_id $_rlship_space\""
+  fi 2>/dev/null
   [ -z "$_rlship_parent" ] || _rlship_head="$_rlship_head,\"parent\":$_rlship_parent"
   _rlship_time
   _rlship_gaps

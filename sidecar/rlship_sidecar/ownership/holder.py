@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from rlship_sidecar import pids
 from rlship_sidecar.plainfiles import read_plain
 
 MAX_BYTES = 1 << 16
-_PROC = "/proc"
 _CGROUPS = "/sys/fs/cgroup"
 
 
@@ -55,22 +55,11 @@ class Seen:
 
 def here() -> Holder:
     """Describe this process as a holder."""
-
-    def text(path: str) -> str:
-        try:
-            return Path(path).read_text().strip()
-        except OSError:
-            return ""
-
-    try:
-        pid_space = os.readlink(f"{_PROC}/self/ns/pid")
-    except OSError:
-        pid_space = ""
-    state = _state(os.getpid())
+    state = pids.state(os.getpid())
     return Holder(
         host=socket.gethostname(),
-        boot=text(f"{_PROC}/sys/kernel/random/boot_id"),
-        pid_space=pid_space,
+        boot=pids.boot(),
+        pid_space=pids.namespace(),
         pid=os.getpid(),
         started=state[1] if state else 0,
         token=secrets.token_hex(8),
@@ -101,8 +90,8 @@ def condition(holder: Holder, here: Holder) -> Condition:
     same = (holder.host, holder.boot, holder.pid_space) == (here.host, here.boot, here.pid_space)
     if not same or not here.boot or not here.pid_space:
         return Condition.UNSEEN
-    state = _state(holder.pid)
-    if state is None and _hidden(holder.pid):
+    state = pids.state(holder.pid)
+    if state is None and pids.is_hidden(holder.pid):
         return Condition.UNSEEN
     # The system reuses process numbers: a process with another start time is not the holder.
     if state is None or state[1] != holder.started:
@@ -111,33 +100,10 @@ def condition(holder: Holder, here: Holder) -> Condition:
     return Condition.STANDS if state[0] in "TtD" or _frozen(holder.pid) else Condition.RUNS
 
 
-def _state(pid: int) -> tuple[str, int] | None:
-    """A process's state letter and its start in clock ticks since boot; None if no process has this number."""
-    try:
-        stat = Path(f"{_PROC}/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in ("Z", "X") else (fields[0], int(fields[19]))
-
-
-def _hidden(pid: int) -> bool:
-    """True if the process exists but `/proc` hides it, as with `hidepid`, because it belongs to another user."""
-    if os.path.exists(f"{_PROC}/{pid}"):
-        return False
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
-
-
 def _frozen(pid: int) -> bool:
     """True if the process is frozen by the cgroup v2 freezer, which shows it as sleeping."""
     try:
-        groups = Path(f"{_PROC}/{pid}/cgroup").read_text().splitlines()
+        groups = Path(f"{pids.PROC}/{pid}/cgroup").read_text().splitlines()
         (unified,) = (line[3:] for line in groups if line.startswith("0::"))
         return "frozen 1" in Path(f"{_CGROUPS}{unified}/cgroup.events").read_text().splitlines()
     except (OSError, ValueError):

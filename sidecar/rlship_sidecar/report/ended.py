@@ -19,8 +19,8 @@ def patience_s(writer: WriterStatus) -> float:
 
 @dataclass(frozen=True, slots=True)
 class EndedProcesses:
-    """The awaited processes that ended with an error or have been silent for too long; `silent_s` by file. `all`: no
-    other one is awaited.
+    """The awaited processes that ended with an error, are gone, or have been silent for too long; `silent_s` by file.
+    `all`: no other one is awaited.
 
     `closed` are those that closed after the status was made. `unread` are the files that grew after it.
     """
@@ -47,6 +47,8 @@ class EndedProcesses:
         for actor, of_actor in _by_actor([writer for writer in self.writers if not writer.failure]):
             ago_s = min(self.silent_s[writer.file] for writer in of_actor)
             when = f"last line {duration(ago_s)} ago ({date(t - ago_s)})"
+            if all(writer.gone for writer in of_actor):
+                when = f"{'its process is' if len(of_actor) == 1 else 'their processes are'} gone, {when}"
             if any(writer.file in self.unread for writer in of_actor):
                 when += f", {not_read}"
             found.append(f"ended without a close: {clean(actor, 40)} {names.places(actor, ranks_of(of_actor))}, {when}")
@@ -57,7 +59,8 @@ class EndedProcesses:
         # The error stands in the line above; of the others only their silence is known.
         why = "" if not others else "it was" if others == 1 else "they were"
         why = f"the other one{'s' * (others > 1)} {'was' if others == 1 else 'were'}" if of_error and others else why
-        why += " killed, crashed or stopped: " if why else ""
+        gone = all(writer.gone for writer in self.writers if not writer.failure)
+        why += (" killed or crashed: " if gone else " killed, crashed or stopped: ") if why else ""
         found.append(
             f"  {why}see the log of the job. Every line that was written counts. To go on, start the job again in the "
             "same folder; otherwise there is nothing to do for it here"
@@ -90,7 +93,7 @@ def ended_processes(status: Status, silent_s: Mapping[str, float], ends: FileEnd
     """
     awaited = [writer for writer in status.writers if writer.awaited]
     closed = tuple(writer for writer in awaited if writer.file in ends.closed and not writer.failure)
-    silent = {w.file: silent_s.get(w.file, 0.0) >= patience_s(w) and not w.format for w in awaited}
+    silent = {w.file: (w.gone or silent_s.get(w.file, 0.0) >= patience_s(w)) and not w.format for w in awaited}
     ended = [w for w in awaited if w.failure or (w.file not in ends.closed and silent[w.file])]
     # Of a file that no sidecar has read it is not known whose it is: perhaps the job was started again.
     others = any(writer.is_never_read for writer in status.writers)

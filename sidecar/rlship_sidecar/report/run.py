@@ -58,7 +58,7 @@ def _outcome(data: RunData, writers: Collection[WriterStatus], lead: str) -> str
     actors = {writer.actor for writer in writers if not writer.observes}
     deciding = lead if lead in actors else min(actors, default="")
     awaited = [writer for writer in writers if writer.awaited and writer.actor == deciding and not writer.failure]
-    return RUNNING if any(writer.silent_s < patience_s(writer) for writer in awaited) else UNKNOWN
+    return RUNNING if any(writer.silent_s < patience_s(writer) and not writer.gone for writer in awaited) else UNKNOWN
 
 
 def run_lines(run: RunStatus, *, over: bool) -> list[str]:

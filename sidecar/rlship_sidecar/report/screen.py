@@ -357,10 +357,10 @@ class _View:
     def _has_ended(self) -> bool:
         """True if processes ended without a close or with an error, and no other one goes on.
 
-        Of a process that only fell silent this is known once another one closed.
+        Of a process that only fell silent, and is not known to be gone, this is known once another one closed.
         """
-        failed = any(writer.failure for writer in self._ended.writers)
-        return bool(self._ended.writers) and self._ended.all and (failed or self._have_others_closed)
+        certain = any(writer.failure or writer.gone for writer in self._ended.writers)
+        return bool(self._ended.writers) and self._ended.all and (certain or self._have_others_closed)
 
     @cached_property
     def _have_others_closed(self) -> bool:

@@ -29,7 +29,8 @@ class WriterStatus:
     is True if the writer promised to write at intervals, so that silence means something. `writer` is the
     implementation and version that the file names. `awaited` is True for a process of the job that has not closed,
     unless its rank began a later life or it is a child. `failure` is the error that ended the process. `unreadable` is
-    True if the file has or may have more than could be read; `note` says why.
+    True if the file has or may have more than could be read; `note` says why. `gone` is True if an awaited process has
+    ended for certain: the sidecar, on the same machine, found no such process, and had read all that it wrote.
     """
 
     file: str
@@ -52,6 +53,7 @@ class WriterStatus:
     awaited: bool = False
     failure: str = ""
     unreadable: bool = False
+    gone: bool = False
 
     @property
     def is_never_read(self) -> bool:

@@ -14,6 +14,7 @@ from rlship_formats.reading import WRONG_USE
 from rlship_sidecar.alerts.episodes import CRITICAL, FIRING
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer, rank_names
+from rlship_sidecar.pids import has_ended
 from rlship_sidecar.pipeline.alert_book import AlertBook
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import NOT_THERE, Source, is_document
@@ -43,6 +44,7 @@ from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_foreign
 from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
+GONE_AFTER_S = 5.0  # of silence a process is looked for
 LATELY_S = 15.0  # a writer with a line, or a beat, in this time goes on
 MAX_SHORT = 20  # newest rows from which the ranks that are short of a metric are named
 MAX_ACTORS = 1000
@@ -100,6 +102,8 @@ def survey(
         _writer(source, present.silent_s(source), awaited=source.name in awaited)
         for source in _first(experiment.sources.values())
     ]
+    for one in writers:
+        one.gone = one.awaited and one.silent_s >= GONE_AFTER_S and _is_gone(experiment, experiment.sources[one.file])
     book, made = experiment.run_book, experiment.streaming.config.steps or Steps()
     lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(
@@ -306,6 +310,20 @@ def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
         failure="" if writer.closed else writer.end.failure,
         unreadable=source.is_unreadable,
     )
+
+
+def _is_gone(experiment: Experiment, source: Source) -> bool:
+    """True if a process has certainly ended without a close. What it wrote last may not be read yet: so the size of its
+    file is asked for once it is gone.
+    """
+    writer = source.writer
+    if writer is None or not has_ended(writer.open.pid_space, writer.open.pid):
+        return False
+    try:
+        size = os.lstat(experiment.directory / WRITERS_FOLDER / source.name).st_size
+    except OSError:
+        return False
+    return size == source.read
 
 
 def _problem(source: Source) -> str:

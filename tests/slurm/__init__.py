@@ -1,0 +1,1 @@
+"""`make slurm`: the documented batch script on a real Slurm of one node. Not a part of `make test`."""
