@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _SAID = {
     "made": "made {title}",
-    "replaced": "updated {title}",
-    "kept": "{title} has these panels already",
-    "changed": "{title} had these panels, and was changed at W&B since: it stays as it is. To get another one, rename "
-    "it there, and push again",
+    "updated": "updated {title}",
+    "kept": "nothing to do, {title} has these panels",
+    "changed": "nothing is done, {title} had these panels, and was changed at W&B since: it stays as it is. To "
+    "get another one, rename it there, and push again",
 }
 
 
@@ -73,7 +73,7 @@ def panels(
     context.exit(unreadable_code(sources))
 
 
-class _View(NamedTuple):
+class _ViewToSave(NamedTuple):
     """What is to be saved, of which experiment, and by which settings."""
 
     spec: dict[str, Any]
@@ -88,7 +88,7 @@ def _say(line: str) -> None:
     click.echo(f"rlship: {clean(line, MAX_ERROR_CHARS)}", err=True)
 
 
-def _view(source: ExperimentTables, settings: Config) -> _View:
+def _view(source: ExperimentTables, settings: Config) -> _ViewToSave:
     from rlship_sidecar.panels.charted import charted
     from rlship_sidecar.panels.sections import sections
     from rlship_sidecar.panels.spec import spec_of
@@ -106,7 +106,9 @@ def _view(source: ExperimentTables, settings: Config) -> _View:
             "a row follows the first step that all ranks ended: rlship status says what is waited for",
         )
     _say_left_out(made, found.left_out)
-    return _View(spec_of(made), source.path, snapshot.store_id(), snapshot.count, settings, _place(source, settings))
+    return _ViewToSave(
+        spec_of(made), source.path, snapshot.store_id(), snapshot.count, settings, _place(source, settings)
+    )
 
 
 def _say_left_out(made: list[Section], unusable: int) -> None:
@@ -161,7 +163,7 @@ def _place(source: ExperimentTables, settings: Config) -> tuple[str, str | None]
     return place_of(run, _options(settings), os.environ)
 
 
-def _push(view: _View) -> None:
+def _push(view: _ViewToSave) -> None:
     from rlship_sidecar import config
     from rlship_sidecar.panels.saving import hidden, save
     from rlship_sidecar.panels.spec import digest

@@ -27,7 +27,7 @@ class Saved(TypedDict):
     "changed" had the panels, until a person changed it.
     """
 
-    done: Literal["made", "replaced", "kept", "changed"]
+    done: Literal["made", "updated", "kept", "changed"]
     title: str
     url: str
 

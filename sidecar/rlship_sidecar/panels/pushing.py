@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from rlship_sidecar.panels.protocol import Answer, Push, Trouble
 from rlship_sidecar.panels.spec import VIEW_TYPE, digest
-from rlship_sidecar.panels.versions import Kept, Made, Replaced, SavedView, decide, describe
+from rlship_sidecar.panels.versions import Kept, Made, SavedView, Updated, decide, describe
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, online
 from rlship_sidecar.sinks.wandb.client import Execute
@@ -117,7 +117,7 @@ def _push(asked: Push) -> Answer:
     if isinstance(found, Kept):
         done, view = "changed" if found.changed else "kept", found.view
     else:
-        done = "replaced" if isinstance(found, Replaced) else "made"
+        done = "updated" if isinstance(found, Updated) else "made"
         view = _save(execute, asked, entity, run, found)
     return {"done": done, "title": view.title, "url": client.view_url(entity, asked["project"], view.name)}
 
@@ -164,8 +164,8 @@ def _shown(execute: Execute, entity: str, view: SavedView) -> str:
         return ""
 
 
-def _save(execute: Execute, asked: Push, entity: str, run: str, found: Replaced | Made) -> SavedView:
-    if isinstance(found, Replaced):
+def _save(execute: Execute, asked: Push, entity: str, run: str, found: Updated | Made) -> SavedView:
+    if isinstance(found, Updated):
         view = found.view
     else:
         name = "".join(secrets.choice(_ALPHABET) for _ in range(_NAME_CHARACTERS))

@@ -45,8 +45,9 @@ def save(push: Push, env: Mapping[str, str]) -> Answer:
             answer = json.loads(line)
             if isinstance(answer, dict) and ("done" in answer or "trouble" in answer):
                 return cast(Answer, answer)
-    said = " ".join(printed.decode(errors="replace").split())[-_SHOWN:]
-    return {"trouble": "unavailable", "text": f"the client ended with status {process.returncode}: {hidden(said, env)}"}
+    said = hidden(" ".join(printed.decode(errors="replace").split()), env)[-_SHOWN:]
+    ended = f"the client ended with status {process.returncode}"
+    return {"trouble": "unavailable", "text": f"{ended}: {said}" if said else ended}
 
 
 def hidden(text: str, env: Mapping[str, str]) -> str:

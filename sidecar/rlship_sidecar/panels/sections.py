@@ -92,7 +92,7 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 # The order of the stages of a step, by words in their names.
 _ORDER = (
-    *("rollout", "gener", "sampl", "reward", "verif", "score", "log_?p", "ref", "value", "adv", "update", "train"),
+    *("rollout", "gen", "sampl", "reward", "verif", "score", "log_?p", "ref", "value", "adv", "update", "train"),
     *("optim", "sync", "weight", "ckpt", "checkpoint", "save", "eval"),
 )
 _WHOLE = re.compile(r"(^|_)(step|total|iter|iteration|epoch|round)(_|$)")  # no stage of a step, but all of it
@@ -120,7 +120,7 @@ class Section(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Known:
+class _Placed:
     """A metric with what is known of it."""
 
     one: Charted
@@ -153,7 +153,7 @@ def sections(metrics: Iterable[Charted], lead: str, *, ranks: bool) -> list[Sect
     ]
 
 
-def _known(one: Charted, lead: str) -> _Known:
+def _known(one: Charted, lead: str) -> _Placed:
     """A metric with its section, "" for one that has none."""
     entry = lookup_evidence(one.actor, one.metric, lead) if one.actor else None
     name = "" if entry is None else entry.name
@@ -164,21 +164,21 @@ def _known(one: Charted, lead: str) -> _Known:
         section = section or (LOAD if one.ranks else "")
     if not one.actor or one.metric.startswith(("ranks/", "event/")) or one.metric == "revision":
         section = ""  # what rlship counts, of which the headline shows the most important
-    return _Known(one, section, name)
+    return _Placed(one, section, name)
 
 
 def _last(one: Charted) -> str:
     return one.metric.rpartition("/")[2]
 
 
-def _place_of(known: _Known, lead: str) -> tuple[object, ...]:
+def _place_of(known: _Placed, lead: str) -> tuple[object, ...]:
     """Where a metric comes in its section: the lead first, and the catalogue's order within an actor."""
     patterns = dict(PATTERNS).get(known.section, ())
     at = place(known.catalogued, patterns) if known.catalogued else None
     return known.one.actor != lead, known.one.actor, len(patterns) if at is None else at, known.one.metric
 
 
-def _headline(known: Sequence[_Known], lead: str) -> Iterable[Chart]:
+def _headline(known: Sequence[_Placed], lead: str) -> Iterable[Chart]:
     """Reward, loss, speed, the duration of a step, then what is wrong: alerts and ranks that rows lack."""
     for number, title in enumerate(_HEADLINE_SLOTS):
         fits = [(slot.fit, one.one.actor != lead, one.one) for one in known if (slot := _slot(one, number)) is not None]
@@ -194,7 +194,7 @@ def _headline(known: Sequence[_Known], lead: str) -> Iterable[Chart]:
     yield from _together("Ranks short of a metric", [one.one for one in known if one.one.metric == "ranks/short"])
 
 
-def _slot(known: _Known, number: int) -> Slot | None:
+def _slot(known: _Placed, number: int) -> Slot | None:
     slot = slot_of(known.one.actor, known.one.metric) if known.one.actor else None
     return slot if slot is not None and slot.number == number else None
 
@@ -206,7 +206,7 @@ def _together(title: str, metrics: Sequence[Charted]) -> Iterable[Chart]:
         yield Chart(title, axis, tuple(names[:MAX_LINES]))
 
 
-def _stages(stages: Sequence[_Known]) -> Iterable[Chart]:
+def _stages(stages: Sequence[_Placed]) -> Iterable[Chart]:
     """The stages of a step in their order, of all actors on one axis, and the slowest rank of each.
 
     They stand upon each other where they add up to a step: as one actor has them under the catalogue's names. Other
@@ -228,7 +228,7 @@ def _follows(one: Charted) -> tuple[int, str, str]:
     return next((at for at, word in enumerate(_ORDER) if re.search(word, last)), len(_ORDER)), one.actor, one.metric
 
 
-def _of_metric(known: _Known, *, ranks: bool) -> Iterable[Chart]:
+def _of_metric(known: _Placed, *, ranks: bool) -> Iterable[Chart]:
     """The charts of one metric: its reductions, which rank has the greatest value, the values of all ranks."""
     one = known.one
     yield _chart(one)

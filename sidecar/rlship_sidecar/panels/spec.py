@@ -28,7 +28,7 @@ def spec_of(sections: Sequence[Section]) -> dict[str, Any]:
                 "settings": {"autoOrganizePrefix": 2, "showEmptySections": False, "sortAlphabetically": False},
                 "sections": [_section(one) for one in sections],
             },
-            "panelBankSectionConfig": {**_bank("Report Panels", is_open=False), "type": "grid", "panels": []},
+            "panelBankSectionConfig": _unused_bank(),
             "customRunColors": {},
             "name": "",
             "runSets": [_run_set()],
@@ -76,6 +76,12 @@ def _bank(name: str, *, is_open: bool) -> dict[str, Any]:
         "localPanelSettings": _settings(),
         "pinned": False,
     }
+
+
+def _unused_bank() -> dict[str, Any]:
+    """What a saved view has of a report's panels: none, with the settings that W&B gives them."""
+    settings = {**_settings(), "smoothingType": "exponential", "smoothingActive": True}
+    return {**_bank("Report Panels", is_open=False), "type": "grid", "panels": [], "localPanelSettings": settings}
 
 
 def _settings() -> dict[str, Any]:

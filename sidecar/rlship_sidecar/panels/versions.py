@@ -26,7 +26,7 @@ class SavedView(NamedTuple):
     description: str
 
 
-class Note(NamedTuple):
+class ViewNote(NamedTuple):
     """What a description says: the digest of the view when it was saved, and a mark of the run."""
 
     digest: str
@@ -40,8 +40,8 @@ class Kept(NamedTuple):
     changed: bool
 
 
-class Replaced(NamedTuple):
-    """This view is of the same run, and nobody has changed it: it gets the panels."""
+class Updated(NamedTuple):
+    """This view is of the same run, and is as it was saved: it gets the panels."""
 
     view: SavedView
 
@@ -60,15 +60,15 @@ def describe(digest: str, run: str) -> str:
     )
 
 
-def noted(description: str) -> Note | None:
+def noted(description: str) -> ViewNote | None:
     """What a description says; None if rlship did not write it."""
     found = _NOTE.search(description)
-    return None if found is None else Note(*found.groups())
+    return None if found is None else ViewNote(*found.groups())
 
 
 def decide(
     views: Iterable[SavedView], digest: str, run: str, digest_of: Callable[[SavedView], str]
-) -> Kept | Replaced | Made:
+) -> Kept | Updated | Made:
     """What to do so that panels of this digest, of this run, are at W&B. `digest_of` asks what a view shows now."""
     numbers = {view: int(found[1]) for view in views if (found := _TITLE.fullmatch(view.title))}
     ours = sorted(numbers, key=lambda view: (-numbers[view], view.id))[:MAX_LOOKED_AT]
@@ -82,7 +82,7 @@ def decide(
         note = noted(view.description)
         if note is not None and note.run == _mark(run):  # only the newest of the run: the others are history
             if digest_of(view) == note.digest:
-                return Replaced(view)
+                return Updated(view)
             break
     return Made(f"{NAME} v{1 + max(numbers.values(), default=0)}")
 
