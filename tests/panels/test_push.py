@@ -16,6 +16,7 @@ import pytest
 
 from rlship_sidecar.panels import saving
 from rlship_sidecar.panels.versions import noted
+from rlship_sidecar.sinks.wandb.online import RUNS_FILE
 from tests.endtoend.sidecar import RLSHIP, environment
 from tests.kit.cases import long
 from tests.kit.files import CLOSE, barrier, experiment, file, log
@@ -172,8 +173,10 @@ def fail_at_the_server(pushed: Pushed) -> dict[str, str]:
 
 
 def forget_the_run(pushed: Pushed) -> dict[str, str]:
-    run = pushed.backend.runs.popitem()[1]
+    (_, name), run = pushed.backend.runs.popitem()
     pushed.backend.runs[PLACE, "other"] = run
+    made = {f"{pushed.backend.url}/{ENTITY}/theirs/{name}": {"made": [name], "next": None}}
+    (pushed.folder / "job" / "rlship" / "state" / RUNS_FILE).write_text(json.dumps(made))
     return {}
 
 
@@ -191,7 +194,7 @@ TROUBLES = {
     refuse_the_key: (4, "W&B refused: Failed to verify credentials"),
     refuse_the_view: (4, "W&B refused: "),
     fail_at_the_server: (1, "the view is not saved: "),
-    forget_the_run: (1, f"the run {PLACE}/RUN is not at W&B yet\n  send its rows first: rlship watch job"),
+    forget_the_run: (1, f"the run {PLACE}/RUN is not at W&B yet\n  its rows went to {ENTITY}/theirs: set project"),
     give_the_run_away: (1, f"the run {PLACE}/RUN at W&B has rows of another store, not of job\n  set project, entity"),
     name_another_project: (1, "W&B has no project elsewhere that this key may see\n  check project and entity"),
 }

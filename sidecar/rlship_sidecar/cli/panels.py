@@ -200,7 +200,7 @@ def _push(view: _ViewToSave) -> None:
     }
     answer = save(push, env)
     if "trouble" in answer:
-        raise _problem({**answer, "text": hidden(answer["text"], env)}, view.experiment)
+        raise _problem(answer, hidden(answer["text"], env), view.experiment)
     said = _SAID[answer["done"]].format(title=answer["title"])
     click.echo(f"{said}: {clean(answer['url'], MAX_ERROR_CHARS)}")
 
@@ -212,12 +212,15 @@ def _no_key() -> UsageProblem:
     )
 
 
-def _problem(failed: Failed, experiment: Path) -> RlshipError:
-    """The error for people."""
+def _problem(failed: Failed, text: str, experiment: Path) -> RlshipError:
+    """The error for people; `text` is that of the answer, without the key."""
     from rlship_sidecar.sinks.wandb.protocol import NO_SERVER
 
-    trouble, text = failed["trouble"], failed["text"].removeprefix("sink wandb: ")
+    trouble, text = failed["trouble"], text.removeprefix("sink wandb: ")
     watch = f"rlship watch {shlex.quote(str(experiment))}"
+    project = "check project and entity in [sink.wandb]"
+    if failed["elsewhere"]:
+        project = f"its rows went to {', '.join(failed['elsewhere'])}: set project and entity in [sink.wandb]"
     if trouble == "no key":
         return _no_key()
     if trouble == "refused":
@@ -227,14 +230,10 @@ def _problem(failed: Failed, experiment: Path) -> RlshipError:
         return RlshipError(f"the view is not saved: {reason}", "check the network, and try again; --print needs none")
     if trouble == "no project":
         return RlshipError(
-            f"W&B has no project {text} that this key may see",
-            f"check project and entity in [sink.wandb]; the first row makes the project: {watch}",
+            f"W&B has no project {text} that this key may see", f"{project}; the first row makes the project: {watch}"
         )
     if trouble == "no run":
-        return RlshipError(
-            f"the run {text} is not at W&B yet",
-            f"send its rows first: {watch}; or check project and entity in [sink.wandb]",
-        )
+        return RlshipError(f"the run {text} is not at W&B yet", f"{project}; or send its rows: {watch}")
     return RlshipError(
         f"the run {text} at W&B has rows of another store, not of {experiment}",
         "set project, entity and run_id in [sink.wandb] as they were when its rows were sent",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, final
 
 Trouble = Literal["no key", "no project", "no run", "other run", "refused", "unavailable"]
+Done = Literal["made", "updated", "kept", "changed"]
 
 
 class Push(TypedDict):
@@ -22,21 +23,26 @@ class Push(TypedDict):
     digest: str
 
 
+@final
 class Saved(TypedDict):
     """The view that has the panels, and what was done: it was made or replaced, or kept as it was. A view that is
     "changed" had the panels, until a person changed it.
     """
 
-    done: Literal["made", "updated", "kept", "changed"]
+    done: Done
     title: str
     url: str
 
 
+@final
 class Failed(TypedDict):
-    """Nothing was done. `text` names what is not there, or is the server's or the client's reason."""
+    """Nothing was done. `text` names what is not there, or is the server's or the client's reason. `elsewhere` are the
+    projects in which the run was made.
+    """
 
     trouble: Trouble
     text: str
+    elsewhere: list[str]
 
 
 Answer = Saved | Failed

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rlship_sidecar.panels.protocol import Answer, Push, Trouble
+from rlship_sidecar.panels.protocol import Answer, Done, Push, Trouble
 from rlship_sidecar.panels.spec import VIEW_TYPE, digest
 from rlship_sidecar.panels.versions import Kept, Made, SavedView, Updated, decide, describe
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, online
 from rlship_sidecar.sinks.wandb.client import Execute
+from rlship_sidecar.sinks.wandb.online import Runs
 
 PAGE = 100
 MAX_PAGES = 100
@@ -60,11 +61,12 @@ mutation UpsertView2(
 
 
 class NotThere(Exception):
-    """The server lacks what the view is about. `trouble` says what."""
+    """The server lacks what the view is about. `trouble` says what, `elsewhere` where else it may be."""
 
-    def __init__(self, trouble: Trouble, text: str) -> None:
+    def __init__(self, trouble: Trouble, text: str, elsewhere: list[str]) -> None:
         super().__init__(text)
         self.trouble = trouble
+        self.elsewhere = elsewhere
 
 
 def main() -> None:
@@ -79,13 +81,13 @@ def _answered(asked: Push) -> Answer:
     try:
         return _push(asked)
     except NotThere as problem:
-        return {"trouble": problem.trouble, "text": str(problem)}
+        return {"trouble": problem.trouble, "text": str(problem), "elsewhere": problem.elsewhere}
     except SinkRefused as problem:
-        return {"trouble": "refused", "text": str(problem)}
+        return {"trouble": "refused", "text": str(problem), "elsewhere": []}
     except SinkUnavailable as problem:
-        return {"trouble": "unavailable", "text": str(problem)}
+        return {"trouble": "unavailable", "text": str(problem), "elsewhere": []}
     except BaseException as problem:  # noqa: BLE001 - the parent must get a report of every error
-        return {"trouble": "unavailable", "text": f"{type(problem).__name__}: {problem}"}
+        return {"trouble": "unavailable", "text": f"{type(problem).__name__}: {problem}", "elsewhere": []}
 
 
 def _end(parent: int, answer: Answer) -> NoReturn:
@@ -101,11 +103,12 @@ def _push(asked: Push) -> Answer:
     client.keep_in(asked["scratch"])
     client.prepare()
     if client.mode(asked["mode"]) == "offline":
-        raise NotThere("no key", "")
+        raise NotThere("no key", "", [])
     execute = client.connect()
-    entity, views = _views(execute, asked)
-    run = online.runs_at(Path(asked["state_dir"]), asked["entity"], asked["project"], asked["run_id"]).current
-    _require_run(execute, asked, entity, run)
+    runs = online.runs_at(Path(asked["state_dir"]), asked["entity"], asked["project"], asked["run_id"])
+    entity, views = _views(execute, asked, runs)
+    run = runs.current
+    _require_run(execute, asked, entity, runs)
     shown: dict[str, str] = {}
 
     def digest_of(view: SavedView) -> str:
@@ -114,6 +117,7 @@ def _push(asked: Push) -> Answer:
         return shown[view.id]
 
     found = decide(views, asked["digest"], run, digest_of)
+    done: Done
     if isinstance(found, Kept):
         done, view = "changed" if found.changed else "kept", found.view
     else:
@@ -122,14 +126,15 @@ def _push(asked: Push) -> Answer:
     return {"done": done, "title": view.title, "url": client.view_url(entity, asked["project"], view.name)}
 
 
-def _views(execute: Execute, asked: Push) -> tuple[str, list[SavedView]]:
+def _views(execute: Execute, asked: Push, runs: Runs) -> tuple[str, list[SavedView]]:
     """The project's entity, and all of its saved views."""
     entity, found, after = asked["entity"] or "", [], None
     for _ in range(MAX_PAGES):
         about = {"entity": entity, "project": asked["project"], "viewType": VIEW_TYPE, "first": PAGE, "after": after}
         project = (execute(VIEWS_QUERY, about) or {}).get("project")
         if project is None:
-            raise NotThere("no project", f"{entity}/{asked['project']}" if entity else asked["project"])
+            place = f"{entity}/{asked['project']}" if entity else asked["project"]
+            raise NotThere("no project", place, runs.elsewhere())
         entity = str(project.get("entityName") or entity)
         views = project.get("allViews") or {}
         found += list(_nodes(views))
@@ -147,12 +152,11 @@ def _nodes(views: Mapping[str, Any]) -> Iterator[SavedView]:
             yield SavedView(*(str(member or "") for member in members))
 
 
-def _require_run(execute: Execute, asked: Push, entity: str, run: str) -> None:
-    found = online.read_run(execute, entity, asked["project"], run)
-    if found is None:
-        raise NotThere("no run", f"{entity}/{asked['project']}/{run}")
-    if found.store_id != asked["store_id"]:
-        raise NotThere("other run", f"{entity}/{asked['project']}/{run}")
+def _require_run(execute: Execute, asked: Push, entity: str, runs: Runs) -> None:
+    found = online.read_run(execute, entity, asked["project"], runs.current)
+    if found is None or found.store_id != asked["store_id"]:
+        trouble: Trouble = "no run" if found is None else "other run"
+        raise NotThere(trouble, f"{entity}/{asked['project']}/{runs.current}", runs.elsewhere())
 
 
 def _shown(execute: Execute, entity: str, view: SavedView) -> str:

@@ -35,7 +35,7 @@ def save(push: Push, env: Mapping[str, str]) -> Answer:
         try:
             out, printed = process.communicate(asked, ANSWERS_WITHIN_S)
         except subprocess.TimeoutExpired:
-            return {"trouble": "unavailable", "text": f"no answer within {ANSWERS_WITHIN_S:g} s"}
+            return _failed(f"no answer within {ANSWERS_WITHIN_S:g} s")
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -47,7 +47,11 @@ def save(push: Push, env: Mapping[str, str]) -> Answer:
                 return cast(Answer, answer)
     said = hidden(" ".join(printed.decode(errors="replace").split()), env)[-_SHOWN:]
     ended = f"the client ended with status {process.returncode}"
-    return {"trouble": "unavailable", "text": f"{ended}: {said}" if said else ended}
+    return _failed(f"{ended}: {said}" if said else ended)
+
+
+def _failed(why: str) -> Answer:
+    return {"trouble": "unavailable", "text": why, "elsewhere": []}
 
 
 def hidden(text: str, env: Mapping[str, str]) -> str:

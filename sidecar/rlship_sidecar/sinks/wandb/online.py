@@ -253,6 +253,11 @@ class Runs:
         self.current: str = known.get("next") or (self.made[-1] if self.made else run_id)
         """The id of the run to open."""
 
+    def elsewhere(self) -> list[str]:
+        """The other projects in which the store has made a run for this `run_id`, with their entity if that is set."""
+        places = [key.removesuffix(f"/{self._base}") for key in self._all if key != self._key]
+        return ["/".join(filter(None, place.rsplit("/", 2)[1:])) for place in places]
+
     def making(self) -> None:
         """Save durably that the current run may exist on the server from now on."""
         if self.current not in self.made:
