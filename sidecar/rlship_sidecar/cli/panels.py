@@ -79,7 +79,6 @@ class _ViewToSave(NamedTuple):
     spec: dict[str, Any]
     experiment: Path
     store_id: str
-    rows: int
     settings: Config
     place: tuple[str, str | None]  # project and entity
 
@@ -106,9 +105,7 @@ def _view(source: ExperimentTables, settings: Config) -> _ViewToSave:
             "a row follows the first step that all ranks ended: rlship status says what is waited for",
         )
     _say_left_out(made, found.left_out)
-    return _ViewToSave(
-        spec_of(made), source.path, snapshot.store_id(), snapshot.count, settings, _place(source, settings)
-    )
+    return _ViewToSave(spec_of(made), source.path, snapshot.store_id(), settings, _place(source, settings))
 
 
 def _say_left_out(made: list[Section], unusable: int) -> None:
