@@ -54,6 +54,12 @@ class UsageProblem(RlshipError):
     exit_code = USAGE
 
 
+class ServerRefused(RlshipError):
+    """A server does not take what it was given, or the key. Exit code 4."""
+
+    exit_code = REFUSED
+
+
 class OwnedElsewhere(RlshipError):
     """Another sidecar owns an experiment, or several. Exit code 5. `owner` says which sidecar."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from rlship_sidecar.cli.panels_offer import OFFERED_FILE, PanelsOffer
 from rlship_sidecar.cli.whereabouts import HELD_S, MAX_LINES, Whereabouts, seen_at
 from rlship_sidecar.report.status import Status
 from tests.cli.sample import a_sink, a_status
@@ -77,3 +80,33 @@ def test_a_screen_shows_the_places_of_a_folder_itself() -> None:
     assert lines == []
     Whereabouts(lines.append, None, only="/outputs/grpo-7b")(statuses[:1])
     assert lines == [f"/outputs/grpo-7b: {URL}"]
+
+
+def test_panels_are_offered_once_for_each_experiment(tmp_path: Path) -> None:
+    """The command stands behind the place, once W&B has a row, and in no later process; offline there is no view."""
+    lines: list[str] = []
+
+    def watched() -> Whereabouts:
+        return Whereabouts(lines.append, None, offer=PanelsOffer(lines.append, lambda experiment: tmp_path))
+
+    first = watched()
+    first([a_status(sinks=[a_sink(where=URL, next_row=0)])])
+    first([a_status(sinks=[a_sink(where="wandb sync /x/wandb")])])
+    assert lines == [f"/outputs/grpo-7b: {URL}"]
+    for one in (first, first, watched()):
+        one([a_status(sinks=[a_sink(where=URL)])])
+    offer = "for its panels at W&B: rlship panels --push /outputs/grpo-7b"
+    assert lines == [f"/outputs/grpo-7b: {URL}", offer, f"/outputs/grpo-7b: {URL}"]
+
+    (tmp_path / OFFERED_FILE).unlink()
+    watched()([a_status(experiment="/outputs/a b", sinks=[a_sink(where=URL)])])
+    assert lines[-1] == "for its panels at W&B: rlship panels --push '/outputs/a b'"
+
+
+def test_a_state_that_cannot_be_written_hides_no_offer(tmp_path: Path) -> None:
+    """Then each process says it once."""
+    lines: list[str] = []
+    offer = PanelsOffer(lines.append, lambda experiment: tmp_path / "missing")
+    for _ in range(2):
+        offer(a_status(sinks=[a_sink(where=URL)]))
+    assert len(lines) == 1

@@ -26,6 +26,7 @@ from typing import Any
 from tests.loopback.artifacts import ARTIFACT_OPERATIONS, Artifacts
 from tests.loopback.runs import ENTITY, HISTORY, Run, entity_object, viewer
 from tests.loopback.server import Answer, Server
+from tests.loopback.views import VIEW_OPERATIONS, Refused, Views
 
 API_KEY = "0123456789abcdef0123456789abcdef01234567"
 FILE_STREAM = "file_stream"
@@ -73,6 +74,7 @@ class LoopbackBackend:
         self.lock = threading.RLock()
         self.artifacts = Artifacts()
         self.alerts: list[dict[str, Any]] = []
+        self.views = Views()
         self._faults: list[Fault] = []
         self._deleted: set[tuple[str, str]] = set()
         self._server: Server | None = None
@@ -206,8 +208,11 @@ class LoopbackBackend:
                     gone = "run was previously created and deleted; try a new run name"
                     answer = Answer(409, json.dumps({"errors": [{"message": gone}]}).encode())
                 elif endpoint == GRAPHQL:
-                    data = self._graphql(operation, payload.get("variables") or {})
-                    answer.body = json.dumps({"data": data}).encode()
+                    try:
+                        data = self._graphql(operation, payload.get("variables") or {})
+                        answer.body = json.dumps({"data": data}).encode()
+                    except Refused as why:
+                        answer.body = json.dumps({"data": None, "errors": [{"message": str(why)}]}).encode()
                 elif endpoint == FILE_STREAM:
                     run = self.runs.get((f"{parts[1]}/{parts[2]}", parts[3]))
                     if run is None:
@@ -258,6 +263,8 @@ class LoopbackBackend:
             return {"notifyScriptableRunAlert": {"success": True}}
         if operation in ARTIFACT_OPERATIONS:
             return self.artifacts.answer(operation, given, self.url)
+        if operation in VIEW_OPERATIONS:
+            return self.views.answer(operation, given, {key[0] for key in self.runs})
         if all(key[0] != place for key in self.runs):
             return {"model": None, "project": None}
         shown = None if found is None else found.describe(self.stale_lines)

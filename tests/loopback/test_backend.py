@@ -184,3 +184,27 @@ def test_a_deleted_project_can_be_made_again(backend: LoopbackBackend) -> None:
 
     assert post(backend, "/graphql", {"query": UPSERT, "variables": {"name": "r", "project": "p"}})[0] == 200
     assert describe(backend)["historyLineCount"] == 0
+
+
+def test_views_are_made_replaced_and_given_by_the_page(backend: LoopbackBackend) -> None:
+    """A mutation without an id makes a view, one with an id replaces it; an unknown project or id is an error."""
+    upsert = "mutation UpsertView2($id: ID) { upsertView { view { id } } }"
+    views = "query RlshipViews($project: String!) { project { name } }"
+
+    def ask(query: str, **variables: Any) -> Any:
+        return post(backend, "/graphql", {"query": query, "variables": variables})[2]
+
+    about = {"project": "p", "displayName": "d", "description": "why", "spec": "{}"}
+    made = [ask(upsert, name=f"nw-{number}-v", **about)["data"]["upsertView"] for number in range(3)]
+    assert [one["inserted"] for one in made] == [True] * 3
+    again = ask(upsert, id=made[0]["view"]["id"], name="nw-0-v", **{**about, "displayName": "e"})["data"]["upsertView"]
+    assert (again["inserted"], again["view"], backend.views.titles()) == (False, made[0]["view"], ["d", "d", "e"])
+    for wrong in ({"id": "none"}, {"project": "q"}):
+        assert "not found" in ask(upsert, **{"name": "n", **about, **wrong})["errors"][0]["message"]
+
+    first = ask(views, project="p", first=2)["data"]["project"]
+    assert [edge["node"]["name"] for edge in first["allViews"]["edges"]] == ["nw-0-v", "nw-1-v"]
+    page = first["allViews"]["pageInfo"]
+    (rest,) = ask(views, project="p", first=2, after=page["endCursor"])["data"]["project"]["allViews"]["edges"]
+    assert page["hasNextPage"] and rest["node"]["name"] == "nw-2-v" and rest["node"]["description"] == "why"
+    assert ask(views, project="q", first=2)["data"]["project"] is None

@@ -84,6 +84,22 @@ def test_a_late_sample_of_an_earlier_step_takes_the_place(restarts: bool) -> Non
     assert list(final[Unit("trainer", "step", 5)].samples) == ["eval"]
 
 
+def test_a_late_sample_takes_the_place_of_a_step_that_closes_in_the_same_look() -> None:
+    """A late sample of step 3 is read together with the barrier of step 5, which shows its table in the row that is
+    made then. That row is revised, though the store does not have it yet when step 3 turns out to show the table.
+    """
+    first, late = [log(3, loss=1.0), barrier(3)], [sample(4, step=3), sample(1, step=5), barrier(5)]
+    with simulation(samples=SampleChoice(4, 10)) as sim:
+        sim.write("a.jsonl", file(*first, beat=10))
+        sim.tick()
+        sim.write("a.jsonl", b"".join(json.dumps(record).encode() + b"\n" for record in late))
+        sim.finish()
+        final = sim.final()
+        files = {"a.jsonl": file(*first, *late, beat=10)}
+        assert not differing(final_rows(files, settings=Settings(samples_every=10)), final)
+    assert [unit.index for unit, row in final.items() if row.samples] == [3]
+
+
 def test_only_some_rows_show_samples_and_a_changed_setting_makes_them_anew() -> None:
     """Of a table of each step, rows of steps that `samples_every` divides show samples. With other settings the rows
     are revised at the start, and those that come to the same are not.

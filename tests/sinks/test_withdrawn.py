@@ -267,3 +267,18 @@ def test_keys_of_ranks_that_were_shown_before(tmp_path: Path) -> None:
     assert budget.admit(first) and budget.withdrawn(first) == []
     second = revised([first], replace(make_row(1, step=0, values={}), per_rank={}))
     assert budget.withdrawn(second) == ["trainer/loss/r0.0", "trainer/loss/r0.1"]
+
+
+def test_a_rate_is_no_value_of_a_rank(tmp_path: Path) -> None:
+    """A revision that changes `tokens` takes away ranks of it, but not `tokens/rate`, nor a metric that is called like
+    a rank's.
+    """
+    key = "trainer/tokens"
+    values = {key: 4.0, f"{key}/rate": 2.0, f"{key}/r0.7": 1.0}
+    first = replace(make_row(0, values=values), per_rank={key: [("0.0", 1.0), ("0.1", 3.0)]})
+    changed = {**values, key: 5.0}
+    of_ranks = {key: [("0.0", 5.0)]}
+    second = replace(make_row(0, values=changed), per_rank=of_ranks, arrival=Arrival(1, 1, (key,), "revision"))
+    budget = KeyBudget("wandb", tmp_path / "keys.json", 100)
+    budget.admit(first)
+    assert budget.withdrawn(second) == [f"{key}/r0.1"]

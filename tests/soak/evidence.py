@@ -25,7 +25,8 @@ class Evidence:
     """All that is there after a round. `history` are the lines at the W&B server (None: never came), `rewritten` those
     that came again with another text, and `uploads` what was uploaded beside them, by path; `events` are TensorBoard's,
     as its own reader gives them: (wall time, step, values by tag), a histogram or a text as a list; `charts`
-    are the numbers of each tag as its two readers show them; `words` are what the writers said.
+    are the numbers of each tag as its two readers show them; `words` are what the writers said; `replayed` are the rows
+    that a replay makes of the files.
     """
 
     files: Mapping[str, bytes]
@@ -39,6 +40,7 @@ class Evidence:
     events: Sequence[Event]
     charts: Sequence[Mapping[str, Points]]
     words: Sequence[Word]
+    replayed: Sequence[Row]
 
 
 @dataclass
@@ -70,6 +72,7 @@ def gather(
     other_runs: Iterable[str],
     uploads: Mapping[str, bytes],
     words: Sequence[Word],
+    replayed: Sequence[Row],
 ) -> Evidence:
     """Read all that an experiment's folder holds; its daemons must have ended."""
     state_dir = state_of(experiment)
@@ -94,6 +97,7 @@ def gather(
         events=tensorboard_events(folder),
         charts=(default_charts(folder), other_charts(folder)) if folder.exists() else ({}, {}),
         words=words,
+        replayed=replayed,
     )
 
 

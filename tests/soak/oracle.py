@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.rows import ALERT, Row, Unit
 from tests.endtoend.evidence import newest
 from tests.reference.reduction import dead_letters, differing, final_rows
 from tests.reference.settings import Settings
@@ -28,6 +29,7 @@ def judge(evidence: Evidence) -> list[Verdict]:
     """One verdict for the store, each sink, and the writers' word."""
     return [
         judge_store(evidence),
+        judge_alerts(evidence),
         judge_wandb(evidence),
         judge_tensorboard(evidence),
         judge_jsonl(evidence),
@@ -37,9 +39,10 @@ def judge(evidence: Evidence) -> list[Verdict]:
 
 def judge_store(evidence: Evidence) -> Verdict:
     """The newest row of every unit is what the reference makes of the files, rows and revisions are numbered without
-    holes, and the dead letters are the same.
+    holes, and the dead letters are the same. `judge_alerts` looks at what rows of alerts hold.
     """
-    should, have = final_rows(evidence.files, settings=SETTINGS), newest(evidence.rows)
+    should = final_rows(evidence.files, settings=SETTINGS)
+    have = {unit: row for unit, row in newest(evidence.rows).items() if unit.kind != ALERT}
     verdict = Verdict("store", len(should))
     verdict.lost += len(should.keys() - have.keys())
     told = differing(should, have)
@@ -60,6 +63,36 @@ def judge_store(evidence: Evidence) -> Verdict:
             verdict.tell(f"{unit} has the revisions {numbers}")
     _compare_dead(verdict, evidence)
     return verdict
+
+
+def judge_alerts(evidence: Evidence) -> Verdict:
+    """Each episode that a replay finds in the files is in one row, as there; a row without one says nothing."""
+    should, have = (alert_rows(rows) for rows in (evidence.replayed, evidence.rows))
+    verdict = Verdict("alerts", sum(map(len, map(episodes, should.values()))))
+    places = Counter(name for row in have.values() for name in episodes(row))
+    for name, count in Counter(name for row in should.values() for name in episodes(row)).items():
+        if not places[name]:
+            verdict.lost += 1
+            verdict.tell(f"the episode {name} is in no row")
+        elif places[name] > count:
+            verdict.duplicated += places[name] - count
+            verdict.tell(f"the episode {name} is in {places[name]} rows")
+    for unit in sorted(should.keys() | have.keys()):
+        if should.get(unit) != have.get(unit):
+            verdict.wrong += 1
+            verdict.tell(f"{unit} is  {have.get(unit)}\nnot {should.get(unit)}")
+    return verdict
+
+
+def alert_rows(rows: Sequence[Row]) -> dict[Unit, Row]:
+    """The newest rows of alerts, without those that a revision left empty, which are as good as none."""
+    found = {unit: row for unit, row in newest(rows).items() if unit.kind == ALERT}
+    return {unit: row for unit, row in found.items() if row.values or row.samples}
+
+
+def episodes(row: Row) -> list[str]:
+    """The ids of the episodes that a row tells of."""
+    return [sample.row["id"] for samples in row.samples.values() for sample in samples]
 
 
 def _compare_dead(verdict: Verdict, evidence: Evidence) -> None:
@@ -127,8 +160,8 @@ def judge_wandb(evidence: Evidence) -> Verdict:
 
 
 def judge_withdrawn(verdict: Verdict, row: Row, values: dict[str, Any], shown: defaultdict[Unit, set[str]]) -> None:
-    """A number that an earlier line of the unit shows, and that this revision takes away, is NaN in its line. Takes
-    those out of `values`.
+    """A number that an earlier line of the unit shows, and that this revision takes away, is NaN in its line, and no
+    other one is. Takes those out of `values`.
     """
     gone = {name for name in shown[row.unit] if is_withdrawn(name, row)}
     for name in sorted(gone - values.keys()):
@@ -137,15 +170,21 @@ def judge_withdrawn(verdict: Verdict, row: Row, values: dict[str, Any], shown: d
     if row.arrival.revision:  # a row itself has finite numbers only
         for name in [name for name, value in values.items() if _is_nan(value)]:
             del values[name]
+            if not is_withdrawn(name, row, row.arrival.changed):
+                verdict.wrong += 1
+                verdict.tell(f"line {row.row_number} takes {name} away, which its row leaves as it is")
     shown[row.unit] |= {name for name, value in values.items() if isinstance(value, float)}
 
 
 def is_withdrawn(name: str, row: Row, of_ranks: Sequence[str] = ()) -> bool:
     """Whether a sink's name is that of a key that the row takes away, or of a rank of it or of the keys `of_ranks`."""
     own = name.removeprefix("zz_rlship/").removeprefix("aa_headline/")
-    own = own if row.unit.kind == "step" else own.removeprefix(f"{row.unit.kind}/")
-    ranked = own.rpartition("/r")[0]
+    of_rank = _RANK.fullmatch(own)
+    ranked = "" if of_rank is None else of_rank[1]
     return own in row.withdrawn or name in row.withdrawn or ranked in row.withdrawn or ranked in of_ranks
+
+
+_RANK = re.compile(r"(.*)/r[^/]*\.[0-9]+")
 
 
 def _is_nan(value: object) -> bool:
@@ -200,12 +239,12 @@ def judge_tensorboard(evidence: Evidence) -> Verdict:
     """One event for each row, in order, with all of its numbers as float32; in each reader's charts each step of a tag
     once, in the order of steps, with its newest value.
     """
-    should = []
+    should: list[Event] = []
     points: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for row in evidence.rows:
         values = as_event(row)
         place = int(next(iter(row.x.values())))
-        should.append(_event((row.t, place, values)))
+        should.append((row.t, place, values))
         if row.arrival.revision:
             for tag in points:
                 if is_withdrawn(tag, row, row.arrival.changed):  # ranks of a key that changed come all together
@@ -214,7 +253,7 @@ def judge_tensorboard(evidence: Evidence) -> Verdict:
             if isinstance(value, float):
                 points[tag][place] = value
     verdict = Verdict("tensorboard", len(evidence.rows))
-    _compare(verdict, should, [_event(event) for event in evidence.events])
+    _compare(verdict, _told_apart(should), _told_apart(evidence.events))
     for charts in evidence.charts:
         for tag in sorted(points.keys() | charts.keys()):
             if _curve(tag, charts.get(tag, ())) != sorted(points.get(tag, {}).items()):
@@ -233,6 +272,21 @@ def _curve(tag: str, points: Sequence[tuple[int, float]]) -> list[tuple[int, flo
         for point, behind in zip(points, [*following, None])
         if not (over_time and point[0] == behind) and not math.isnan(point[1])
     ]
+
+
+def _told_apart(events: Sequence[Event]) -> list[tuple[str, str]]:
+    """The events as (key, body). Those of alerts have no number of a revision, and may show the same ones again: they
+    are counted.
+    """
+    found: list[tuple[str, str]] = []
+    seen: Counter[str] = Counter()
+    for event in events:
+        key, body = _event(event)
+        if all(tag.startswith("zz_rlship/alert/") for tag in event[2]):
+            seen[key] += 1
+            key = f"{key}, number {seen[key]}"
+        found.append((key, body))
+    return found
 
 
 def _event(event: Event) -> tuple[str, str]:

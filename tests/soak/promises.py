@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 from rlship_sidecar.rows import Row, Sample, count_ranks, count_short
 
-# What the keys of coverage begin with, by the kind of a unit. Points have none.
+# What the keys of coverage begin with, by the kind of a unit. Points have none, and rows of alerts no revision either.
 SAID_OF = {"step": "{}", "aligned": "{}/aligned", "clock": "clock/{}"}
+ALERT = "alert"
 OF_RANKS = ["min", "max", "argmax_rank", "argmax_replica"]
 W_AND_B_CELL, TENSORBOARD_CELL = 8192, 1000  # bytes of a text
+TENSORBOARD_COLUMNS = 8
 
 _Value = TypeVar("_Value")
 
@@ -22,6 +24,8 @@ def shown_as(row: Row, key: str, *, lifted: bool) -> str:
     steps from the start, so that a stream's charts are beside these. Its job defines every metric that has further
     reductions, except the span `rollout`.
     """
+    if row.unit.kind == ALERT:
+        return key
     metric = key.removeprefix(f"{row.unit.actor}/")
     over, _, last = key.rpartition("/")
     spread = last == "nonfinite" or (last in OF_RANKS and over in row.per_rank) or metric == "rollout_s/max"
@@ -46,7 +50,7 @@ def flat(row: Row, *, lifted: bool) -> dict[str, float | int | str]:
             keys[f"{of}/missing_ranks"] = " ".join(coverage.missing)
         if row.tags:
             keys[f"{of}/tags"] = " ".join(row.tags)
-    if row.arrival.revision:
+    if row.arrival.revision and row.unit.kind != ALERT:
         of = "zz_rlship/" + SAID_OF.get(row.unit.kind, "point/{}").format(row.unit.actor)
         keys[f"{of}/revision"] = row.arrival.revision
     for key, values in changed(row, row.per_rank).items():
@@ -62,7 +66,8 @@ def changed(row: Row, values: Mapping[str, _Value]) -> dict[str, _Value]:
 def tables(row: Row) -> dict[str, list[Sample]]:
     """The samples by name."""
     actor = row.unit.actor
-    of = {"step": actor, "aligned": f"{actor}/aligned", "clock": f"clock/{actor}"}.get(row.unit.kind, "")
+    own = {"step": actor, "aligned": f"{actor}/aligned", "clock": f"clock/{actor}", ALERT: "zz_rlship/alert"}
+    of = own.get(row.unit.kind, "")
     found = changed(row, {f"{of}/samples/{table}": samples for table, samples in row.samples.items()})
     return {shown_as(row, key, lifted=False): samples for key, samples in found.items()}
 
@@ -97,8 +102,10 @@ def as_event(row: Row) -> dict[str, Any]:
         ]
     for tag, samples in tables(row).items():
         columns, data = as_table(samples, TENSORBOARD_CELL)
-        lines = [columns, ["---"] * len(columns), *([_escaped(cell) for cell in cells] for cells in data)]
-        values[tag] = ["\n".join(f"| {' | '.join(line)} |" for line in lines)]
+        shown, more = columns[:TENSORBOARD_COLUMNS], columns[TENSORBOARD_COLUMNS:]
+        lines = [shown, ["---"] * len(shown), *([_escaped(cell) for cell in cells[: len(shown)]] for cells in data)]
+        said = f"\n\n{len(more)} more columns: {', '.join(more)}" if more else ""
+        values[tag] = ["\n".join(f"| {' | '.join(line)} |" for line in lines) + said]
     return values
 
 

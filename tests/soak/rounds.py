@@ -108,7 +108,7 @@ def _run(plan: Round, experiment: Path, home: Path, outcome: Outcome, undo: Exit
     backend.heal()
     outcome.problems += _end(job, sidecars)
     outcome.writers, outcome.sidecars = len(job.attempts), len(sidecars.daemons)
-    _judge(experiment, backend, job, outcome)
+    _judge(experiment, backend, job, sidecars, outcome)
 
 
 def _end(job: Job, sidecars: Sidecars) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _end(job: Job, sidecars: Sidecars) -> Iterator[str]:
         time.sleep(0.05)
 
 
-def _judge(experiment: Path, backend: LoopbackBackend, job: Job, outcome: Outcome) -> None:
+def _judge(experiment: Path, backend: LoopbackBackend, job: Job, sidecars: Sidecars, outcome: Outcome) -> None:
     runs = list(backend.runs.values())
     evidence = gather(
         experiment,
@@ -140,6 +140,7 @@ def _judge(experiment: Path, backend: LoopbackBackend, job: Job, outcome: Outcom
         [run.name for run in runs[1:]],
         backend.stored,
         [one.word() for one in job.attempts],
+        sidecars.replay(sidecars.home / "replay"),
     )
     outcome.rows = len(evidence.rows)
     outcome.kinds = Counter(row.unit.kind.partition(":")[0] for row in evidence.rows)

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from rlship_sidecar.rows import Row
 from tests.endtoend.job import ROOT
 from tests.endtoend.sidecar import environment
 from tests.soak.isolation import elsewhere
@@ -35,9 +36,25 @@ SETTINGS = {
     "RLSHIP_IMPLICIT_S": "2",
     "RLSHIP_CLOCK_WINDOW_S": str(CLOCK_WINDOW_S),
     "RLSHIP_SAMPLES_EVERY": str(SAMPLES_EVERY),
+    "RLSHIP_ALERTS": "true",
     "RLSHIP_SINK__WANDB__RANKS": "per_rank_reduce",
     "RLSHIP_SINK__TENSORBOARD__RANKS": "per_rank_reduce",
 }
+
+# Beside the rules that come with rlship: values of the campaign are random, so that this one fires every few steps.
+RULES = """
+[alert.campaign]
+about = "a loss of the campaign is high"
+warning = "high"
+critical = "higher"
+need = [1, 1]
+critical_need = [1, 2]
+clear = 3
+[alert.campaign.signals]
+high = { kind = "above", metric = "trainer/loss", high = 1.12 }
+higher = { kind = "above", metric = "trainer/loss", high = 1.3 }
+"""
+REPLAY_S = 300.0
 
 
 @dataclass
@@ -69,6 +86,9 @@ class Sidecars:
     daemons: list[Daemon] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
     """Of those that ended by themselves."""
+
+    def __post_init__(self) -> None:
+        (self.experiment / "rlship.toml").write_text(RULES)
 
     def start(self, host: str = "") -> Daemon:
         """One more, under another host name if one is given."""
@@ -164,6 +184,21 @@ class Sidecars:
                 yield f"the last sidecar ended with {status}: {one.said()}"
                 return
 
+    def replay(self, out: Path) -> list[Row]:
+        """All rows as a replay makes them, which nothing strikes and which knows the files alone; kept in `out`."""
+        argv = [sys.executable, "-m", "rlship", "replay", str(self.experiment), "--out", str(out), "--sink", "jsonl"]
+        done = subprocess.run(
+            [*argv, "--jobs", "1", "--quiet"],
+            cwd=self.home,
+            env=self._environment({}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=REPLAY_S,
+        )
+        assert done.returncode in (0, 3), done.stderr[-1500:]
+        return [Row.from_json(line) for line in (out / "rows.jsonl").read_bytes().splitlines()]
+
     def close(self) -> None:
         """Make sure that nothing is left."""
         for one in self.alive():
@@ -174,12 +209,11 @@ class Sidecars:
         number = len(self.daemons)
         log = self.home / f"sidecar-{number}.log"
         argv = [*argv, *(word for sink in SINKS for word in ("--sink", sink))]
-        path = os.pathsep.join([_path(), str(_reductions(self.home))])
         with open(log, "wb") as err:
             process = subprocess.Popen(
                 elsewhere(host, argv) if host else argv,
                 cwd=self.home,
-                env={**environment(self.home, {**SETTINGS, **settings}), **self.variables, "PYTHONPATH": path},
+                env=self._environment(settings),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=err,
@@ -187,6 +221,10 @@ class Sidecars:
             )
         self.daemons.append(Daemon(number, process, log, host))
         return self.daemons[-1]
+
+    def _environment(self, settings: Mapping[str, str]) -> dict[str, str]:
+        path = os.pathsep.join([_path(), str(_reductions(self.home))])
+        return {**environment(self.home, {**SETTINGS, **settings}), **self.variables, "PYTHONPATH": path}
 
 
 def _path() -> str:

@@ -16,12 +16,12 @@ from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-unty
 
 from rlship.identity import Identity
 from rlship.logger import Logger
-from rlship_sidecar.rows import Row, Sample, Unit
+from rlship_sidecar.rows import ALERT, Row, Sample, Unit
 from rlship_sidecar.sinks.tensorboard import events as tfevents
 from tests.endtoend.evidence import state_of
 from tests.loopback.backend import LoopbackBackend
 from tests.soak.evidence import Evidence, Verdict, gather
-from tests.soak.oracle import judge
+from tests.soak.oracle import episodes, judge
 from tests.soak.sidecars import Sidecars
 from tests.soak.values import CREWS, Crew, evaluation, pushes, sample_id, sample_row, sample_score
 from tests.soak.word import Word
@@ -33,7 +33,8 @@ STEPS = 9
 TRAINER, SAMPLER = (next(crew for crew in CREWS if crew.actor == actor) for actor in ("trainer", "sampler"))
 T0 = 1763600000.0
 RANKS = TRAINER.world
-KINDS = {"step": STEPS + 1, "aligned": STEPS, "clock": 3, "point": 10}  # the first with a revision
+ALERTS = 3
+KINDS = {"step": STEPS + 1, "aligned": STEPS, "clock": 3, "point": 10, "alert": ALERTS}  # the first with a revision
 
 
 def logged(folder: Path) -> Iterator[tuple[Crew, Path, Word]]:
@@ -84,7 +85,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Ev
                         file.write(json.dumps(late).encode() + b"\nrubbish\n")
             assert list(sidecars.drain(60.0)) == []
         (run,) = backend.runs.values()
-        yield experiment, gather(experiment, run.history, run.rewritten, [], backend.stored, words)
+        replayed = sidecars.replay(home / "replay")
+        yield experiment, gather(experiment, run.history, run.rewritten, [], backend.stored, words, replayed)
 
 
 def verdicts(evidence: Evidence) -> dict[str, Verdict]:
@@ -107,13 +109,21 @@ def test_what_is_right_is_found_right(shipped: tuple[Path, Evidence]) -> None:
     rows = sum(KINDS.values())
     of_streams = 2 * (STEPS + 3 + 1)  # lines, events and the first point of each
     assert {name: verdict.expected for name, verdict in verdicts(evidence).items()} == {
-        "store": rows - 1,
+        "store": rows - 1 - ALERTS,
+        "alerts": len(episodes_of(evidence)),
         "wandb": rows,
         "tensorboard": rows,
         "jsonl": rows,
-        "writers' word": rows - 1 + STEPS * RANKS + of_streams,
+        "writers' word": rows - 1 - ALERTS + STEPS * RANKS + of_streams,
     }
     assert sum(path.startswith("media/table/") for path in evidence.uploads) >= 7
+
+
+def episodes_of(evidence: Evidence) -> list[str]:
+    """The ids of the episodes in the rows, of which there are some."""
+    found = [name for row in evidence.rows if row.unit.kind == ALERT for name in episodes(row)]
+    assert found
+    return found
 
 
 def numbered(rows: list[Row]) -> list[Row]:
@@ -150,6 +160,25 @@ def test_a_row_that_the_store_has_twice(shipped: tuple[Path, Evidence]) -> None:
     """The same revision of a unit under two numbers is a duplicate, though its figures are right."""
     _, evidence = shipped
     assert unclean(replace(evidence, rows=numbered([*evidence.rows, evidence.rows[-1]])))["store"] == (0, 1, 0)
+
+
+def test_an_episode_that_is_lost_there_twice_or_another_one(shipped: tuple[Path, Evidence]) -> None:
+    """Each episode of a replay is in one row, as there. A row that a revision left empty is as good as none."""
+    _, evidence = shipped
+    place = max(no for no, row in enumerate(evidence.rows) if episodes(row))
+    row = evidence.rows[place]
+    count = len(episodes(row))
+    without = [one for one in evidence.rows if one.unit != row.unit]
+    assert unclean(replace(evidence, rows=numbered(without)))["alerts"] == (count, 0, 1)
+    assert unclean(changed(evidence, place, values={}, samples={}))["alerts"] == (count, 0, 1)
+    again = replace(row, unit=Unit("", ALERT, 99))
+    assert unclean(replace(evidence, rows=numbered([*evidence.rows, again])))["alerts"] == (0, count, 1)
+    (table, (sample, *others)) = next(iter(row.samples.items()))
+    other = sample._replace(row={**sample.row, "last_step": 7})
+    assert unclean(changed(evidence, place, samples={table: [other, *others]}))["alerts"] == (0, 0, 1)
+    assert unclean(changed(evidence, place, values={"zz_rlship/alert/campaign": 0.5}))["alerts"] == (0, 0, 1)
+    empty = replace(row, unit=Unit("", ALERT, 99), values={}, samples={})
+    assert "alerts" not in unclean(replace(evidence, rows=numbered([*evidence.rows, empty])))
 
 
 def test_a_figure_that_is_wrong_in_the_store(shipped: tuple[Path, Evidence]) -> None:
@@ -370,9 +399,24 @@ def test_mistakes_in_tensorboard_files(shipped: tuple[Path, Evidence], tmp_path:
         data = part.read_bytes()
         records = [data[frame.start : frame.start + frame.size] for frame in tfevents.frames(part)]
         part.write_bytes(b"".join(map(tfevents.encode, change(records))))
-        found = unclean(gather(copy, evidence.history, [], [], evidence.uploads, evidence.words))
+        found = unclean(gather(copy, evidence.history, [], [], evidence.uploads, evidence.words, evidence.replayed))
         assert found.keys() == {"tensorboard"}
         assert found["tensorboard"][:2] == expected and found["tensorboard"][2] > 0
+
+
+def test_mistakes_in_events_of_alerts(shipped: tuple[Path, Evidence]) -> None:
+    """Two revisions of a row of alerts may show the same: one that is left out, or there once more, is noticed."""
+    _, evidence = shipped
+    events = list(evidence.events)
+    at = max(
+        no for no, (_, _, values) in enumerate(events) if any(tag.startswith("zz_rlship/alert/") for tag in values)
+    )
+    for twice in (events, [*events, events[at]]):
+        rows = [*evidence.rows, evidence.rows[at]] if twice is not events else list(evidence.rows)
+        of_both = replace(evidence, rows=rows, events=twice)
+        assert verdicts(of_both)["tensorboard"].clean
+        assert unclean(replace(of_both, events=[*twice[:at], *twice[at + 1 :]]))["tensorboard"] == (1, 0, 0)
+        assert unclean(replace(of_both, events=[*twice, events[at]]))["tensorboard"] == (0, 0, 1)
 
 
 def with_altered(at: int, what: str, records: list[bytes]) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,36 @@ def test_a_folder_of_experiments(tmp_path: Path) -> None:
     assert said.stdout.startswith("a: reward_fault, ") and "b: nothing to explain" in said.stdout
     assert "c: no sidecar has watched it yet" in said.stderr
     assert run(tmp_path / "c").exit_code == 1 and run(tmp_path / "nowhere").exit_code == 1
+
+
+def test_what_cannot_be_read_makes_an_answer_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer's file that this user may not open, or the store of one of several experiments: the rest is answered,
+    what is lacking is named, and the exit code is 3.
+    """
+    shut = experiment(tmp_path / "out" / "shut", rows(reward__total=0.0, rwd__timeouts=4.0))
+    (shut / "rlship" / "b.jsonl").write_bytes(file(log(0, loss=1)))
+    before = os.open
+
+    def refusing(path: Any, *more: Any, **named: Any) -> int:
+        if os.fspath(path).endswith("b.jsonl"):
+            raise PermissionError(13, "Permission denied", path)
+        return before(path, *more, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refusing)
+        said = run(shut)
+    assert said.exit_code == 3 and said.stdout.startswith("shut: reward_fault, ")
+    assert said.stderr == "shut/b.jsonl cannot be read: Permission denied\n"
+    assert run(shut).exit_code == 0
+
+    burnt = experiment(tmp_path / "out" / "burnt", rows(1))
+    (burnt / "rlship" / "state" / "store.3.db").write_bytes(b"\xff" * 9999)
+    said = run(tmp_path / "out")
+    assert said.exit_code == 3 and "shut: reward_fault, " in said.stdout
+    assert (
+        said.stderr.startswith("burnt: the store ")
+        and "rows or dead letters of it are not in the answer" in said.stderr
+    )
 
 
 def test_values_that_are_extreme(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.report.terminal import clean
 from rlship_sidecar.rows import ALIGNED, LEDGER, Lineage, Row, Unit
+from rlship_sidecar.why import window
 from rlship_sidecar.why.asking import NoFiles, Question, Reply, UnknownMetric, reply_to
 from rlship_sidecar.why.detectors import INSIDE, RESTARTS, Detector, detectors_of, follow, standing_out
 from rlship_sidecar.why.evidence import ABSENT, LATE, SHOWS, UNKNOWN, Evidence
@@ -297,6 +298,24 @@ def test_the_window_bounds_what_is_kept() -> None:
     assert [(c.cause, c.weight) for c in alone.candidates] == [(c.cause, c.weight) for c in found.candidates]
 
 
+def test_rows_outside_the_window_cost_nothing_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second reading takes the values of 261 steps of 700. With those of all rows the answer is the same."""
+
+    def fault(at: int, values: dict[str, float]) -> None:
+        timeouts(at - 400, values)
+
+    made = rows(700, fault)
+    made += [replace(one, unit=Unit("probe", "step", one.unit.index), values={"probe/x": 1.0}) for one in made]
+    found = ask(made)
+    assert found.answer is not None
+    taken = list(window._relevant(made, "trainer", 302, 562))
+    assert sum(bool(one.values) for one in taken if one.unit.actor == "trainer") == 261
+    assert [one.unit.index for one in taken if one.unit.actor == "trainer"] == list(range(700))
+    assert [one.unit.index for one in taken if one.unit.actor == "probe"] == list(range(302, 563))
+    monkeypatch.setattr(window, "_relevant", lambda rows, lead, low, high: map(window.joined, rows))
+    assert ask(made) == found
+
+
 def test_memory_does_not_grow_with_ranks() -> None:
     """Of hundreds of ranks a frame keeps those that stand apart."""
     made = rows(fault=timeouts)
@@ -347,6 +366,26 @@ def test_a_metric_is_a_symptom_too() -> None:
     with pytest.raises(UnknownMetric) as raised:
         ask(made, Question("trainer/reward/totl"))
     assert raised.value.near[0] == "trainer/reward/total"
+
+
+def test_a_bare_name_counts_as_the_rules_take_it() -> None:
+    """The lead's `entropy` is judged as the policy's, whose curve counts by 0.3 nats; that of another actor is not."""
+
+    def fault(at: int, values: dict[str, float]) -> None:
+        values["entropy"] = 1.5 if at >= 100 else 2.0
+
+    made = rows(fault=fault)
+    for name in ("trainer/entropy", "train/entropy"):
+        said = ask(made, Question(name)).answer
+        assert said is not None and said.episode.first.step == 100, name
+    others = [
+        replace(one, unit=replace(one.unit, actor="probe"), values={"probe/entropy": one.values["trainer/entropy"]})
+        for one in made
+    ]
+    assert "probe/entropy did not leave" in ask([*made, *others], Question("probe/entropy")).note
+    with pytest.raises(UnknownMetric) as raised:
+        ask(made, Question("train/entrpy"))
+    assert raised.value.near[0] == "train/entropy"
 
 
 def test_without_steps_there_is_nothing_to_explain() -> None:

@@ -18,6 +18,7 @@ from rlship_sidecar.cli.doctor import doctor
 from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.hook import hook
 from rlship_sidecar.cli.metrics import metrics
+from rlship_sidecar.cli.panels import panels
 from rlship_sidecar.cli.query import query
 from rlship_sidecar.cli.replay import replay
 from rlship_sidecar.cli.run import run
@@ -41,7 +42,7 @@ Exit codes:
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
 # With `| head` the reader has what it wanted: these verbs end without a message, as other programs do.
-_SHORT = ("status", "alerts", "why", "diff", "export", "query", "metrics", "check", "doctor")
+_SHORT = ("status", "alerts", "why", "diff", "export", "panels", "query", "metrics", "check", "doctor")
 
 SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
@@ -90,7 +91,7 @@ def _name_variables(verb: click.Command) -> None:
 
 
 _VERBS: tuple[click.Command, ...] = (
-    *(run, watch, replay, status, alerts, why, query, diff, export),
+    *(run, watch, replay, status, alerts, why, query, diff, export, panels),
     *(sysmon, scrape, metrics, check, doctor, hook, demo),
 )
 for verb in _VERBS:

@@ -18,6 +18,7 @@ from rlship_sidecar import output
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.live import report
 from rlship_sidecar.cli.options import file_option, sinks_option
+from rlship_sidecar.cli.panels_offer import PanelsOffer
 from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.cli.whereabouts import Whereabouts
@@ -127,6 +128,7 @@ def watch(
         "metrics_file": metrics_file,
         "own_rows_s": own_rows_s,
     }
+    from rlship_sidecar import config
     from rlship_sidecar.cli.settings import SettingsOf
 
     settings_of = SettingsOf(directory, flags, os.environ, file, console=not json, say=_say)
@@ -154,7 +156,8 @@ def watch(
     ):
         if not quiet:
             only = os.path.realpath(directory) if has_screen else ""
-            on_status = Whereabouts(_say, on_status, only=only, finished=not alone)
+            offer = PanelsOffer(_say, lambda experiment: config.state_dir_for(experiment, settings)) if alone else None
+            on_status = Whereabouts(_say, on_status, only=only, finished=not alone, offer=offer)
         tell = _both(on_status, _print_json) if json else on_status
         code = daemon.watch(
             directory,

@@ -21,7 +21,7 @@ class Whereabouts:
 
     Of a folder of experiments only those that run have a line, at most `MAX_LINES`; with `finished` the others have one
     too. `only`: just the experiment of this path has one, as above a screen, which has little room and shows the places
-    of a folder's experiments itself.
+    of a folder's experiments itself. `offer` is called with each later status of those that have a line.
     """
 
     def __init__(
@@ -31,12 +31,14 @@ class Whereabouts:
         *,
         only: str = "",
         finished: bool = False,
+        offer: Callable[[Status], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._say = say
         self._only = only
         self._finished = finished
         self._then = then
+        self._offer = offer
         self._clock = clock
         self._said: set[str] = set()
         self._since: float | None = None
@@ -50,6 +52,8 @@ class Whereabouts:
             if status.experiment not in self._said and len(self._said) < MAX_LINES and (place := seen_at(status)):
                 self._said.add(status.experiment)
                 self._say(f"{clean(status.experiment, MAX_ERROR_CHARS)}: {place}")
+            if self._offer is not None and status.experiment in self._said:
+                self._offer(status)
         if statuses and self._since is None:
             self._since = self._clock()
         if self._then is not None and not self._waits(running):

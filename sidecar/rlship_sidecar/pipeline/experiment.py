@@ -42,6 +42,9 @@ from rlship_sidecar.tally import observes
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
 
 
+_NONE_FRESH: Mapping[Unit, bool] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class StepRows:
     """Makes the rows of steps: those that can be closed, and revisions of dirty ones. Both by the one reduce function.
@@ -58,10 +61,13 @@ class StepRows:
     past: PastRows
     steps: Steps | None = None
     lookbacks: dict[str, Lookback] = field(default_factory=dict)
+    _fresh: dict[Unit, bool] = field(default_factory=dict)
+    """The steps that were closed last, whose rows the store does not have yet, and whether these lack ranks."""
 
     def close(self, hindered: Collection[str], now: float, *, timers: bool, end: bool) -> list[Row]:
         """Rows of the steps that close now, numbered on; `hindered`: actors whose files cannot be read just now."""
         rows: list[Row] = []
+        self._fresh.clear()
         first_no = self.store.row_count()
         for name in sorted(self.actors):
             actor = self.actors[name]
@@ -83,6 +89,7 @@ class StepRows:
                 row = self._reduced(Unit(name, STEP, closing.step), window, actor, short)
                 self._note_past(row, window, actor)
                 rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
+                self._fresh[row.unit] = bool(row.coverage.missing)
         self._mark_tables(now)
         return rows
 
@@ -122,15 +129,21 @@ class StepRows:
                 row = self._revision(actor, step, windows.get(step), first_no + len(rows), now)
                 if row is not None:
                     rows.append(row)
-        self._mark_tables(now)
+        self._mark_tables(now, self._fresh)
         return rows, revised
 
-    def _mark_tables(self, now: float) -> None:
-        """Later rows become dirty where an earlier step of their stretch shows other tables."""
+    def _mark_tables(self, now: float, fresh: Mapping[Unit, bool] = _NONE_FRESH) -> None:
+        """Later rows become dirty where an earlier step of their stretch shows other tables, those of `fresh` too."""
         tables = self.recall.tables
         for name, step in tables.moved:
             actor = self.actors[name]
-            for later, partial in actor.rows.rows_between(*tables.later(step), partial=False):
+            first, last = tables.later(step)
+            made = [
+                (unit.index, lacks)
+                for unit, lacks in fresh.items()
+                if unit.actor == name and first <= unit.index <= last
+            ]
+            for later, partial in (*actor.rows.rows_between(first, last, partial=False), *made):
                 actor.mark_dirty(later, now, partial=partial)
         tables.moved.clear()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import orjson
 
 from rlship_sidecar.align.lineage import Writer, rank_names, replica_key
@@ -127,13 +129,20 @@ def stream_notes(experiment: Experiment) -> list[str]:
 
 
 def own_named(experiment: Experiment) -> tuple[str, ...]:
-    """The actors whose metrics the job's own W&B run would have by their bare names: the lead, if its files hold calls
-    of W&B; every actor with calls of Forge, if the lead has them, because Forge makes one run of all processes.
+    """The actors whose metrics have their bare names at W&B, as far as is known now."""
+    return own_named_by(
+        experiment.streaming.config.lead, {name: _sources(experiment, name) for name in experiment.actors}
+    )
+
+
+def own_named_by(lead: str, sources: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    """The actors whose metrics the job's own W&B run would have by their bare names, from what calls the writers of
+    each: the lead, if its files hold calls of W&B; every actor with calls of Forge, if the lead has them, because Forge
+    makes one run of all processes.
     """
-    lead = experiment.streaming.config.lead
-    of_lead = _sources(experiment, lead)
+    of_lead = sources.get(lead, ())
     if FORGE in of_lead:
-        return tuple(name for name in sorted(experiment.actors) if FORGE in _sources(experiment, name))
+        return tuple(name for name in sorted(sources) if FORGE in sources[name])
     return (lead,) if WANDB in of_lead else ()
 
 

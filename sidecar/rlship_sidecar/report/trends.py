@@ -256,20 +256,32 @@ class Trends:
 
     def _place(self, actor: str, kind: str, key: str) -> tuple[object, ...] | None:
         """Where a key comes among all keys, or None if it is not shown."""
-        metric = _metric(actor, key)
         beside = _KINDS.index(kind), actor != self._lead, len(key), key
         if self._patterns:
             fits = (at for at, pattern in enumerate(self._patterns) if _fits(key, pattern))
             at = next(fits, None)
             return None if at is None else (at, 0, *beside)
-        plain = metric.removesuffix("/mean")
-        entry = lookup(actor, metric) or lookup(actor, plain)
-        for slot, (names, ends) in enumerate(_SLOTS):
-            if entry is not None and entry.name in names:
-                return slot, names.index(entry.name), *beside
-            if entry is None and plain.rpartition("/")[2].lower() in ends:
-                return slot, 1, *beside  # behind the catalogue's best
-        return None
+        slot = slot_of(actor, _metric(actor, key))
+        return None if slot is None else (*slot, *beside)
+
+
+class Slot(NamedTuple):
+    """What a metric is of the few that every job has, and how well it fits: 0 is best."""
+
+    number: int
+    fit: int
+
+
+def slot_of(actor: str, metric: str) -> Slot | None:
+    """Whether an actor's metric is the reward (0), the loss (1), tokens per second (2), or another one (None)."""
+    plain = metric.removesuffix("/mean")
+    entry = lookup(actor, metric) or lookup(actor, plain)
+    for number, (names, ends) in enumerate(_SLOTS):
+        if entry is not None and entry.name in names:
+            return Slot(number, names.index(entry.name))
+        if entry is None and plain.rpartition("/")[2].lower() in ends:
+            return Slot(number, 1)  # behind the catalogue's best
+    return None
 
 
 def evenly(points: Sequence[_Held], most: int) -> Sequence[_Held]:

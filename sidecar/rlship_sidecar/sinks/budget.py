@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlship_sidecar import state_file
-from rlship_sidecar.rows import POINT, Row
+from rlship_sidecar.rows import POINT, Row, split_rank
 from rlship_sidecar.sinks.names import rank_keys
 from rlship_sidecar.sinks.options import WrongOption
 
@@ -51,6 +51,12 @@ class RankValues:
             self._told = True
             logging.getLogger(f"rlship.sinks.{self._sink}").warning("sink %s: %s", self._sink, note)
         return note
+
+
+def _ranked(key: str) -> str:
+    """The key of whose ranks one has this key; "" for one that is no rank's, such as a metric's `rate`."""
+    base, _, rank = key.rpartition("/r")
+    return "" if split_rank(rank) is None else base
 
 
 class KeyBudget:
@@ -102,7 +108,8 @@ class KeyBudget:
         if row.arrival.revision == 0:
             return []
         changed, there = {*row.arrival.changed}, {key for key, _ in rank_keys(row)}
-        return [key for key in self._known if key.rpartition("/r")[0] in changed and key not in there]
+        there.update(row.values, row.hists)
+        return [key for key in self._known if _ranked(key) in changed and key not in there]
 
     def save(self) -> None:
         """Save the count durably, before any of the new keys is shown."""

@@ -141,6 +141,14 @@ class Snapshot:
             with self._failing():
                 raise sqlite3.DatabaseError(f"row {no} cannot be decoded") from problem
 
+    def store_id(self) -> str:
+        """The id of the store, by which its run at W&B is known."""
+        found = self._ask("select value from meta where key = 'store_id'")
+        if not found or not isinstance(found[0][0], str):
+            with self._failing():
+                raise sqlite3.DatabaseError("it has no id")
+        return str(found[0][0])
+
     def units(self) -> list[tuple[str, str]]:
         """(actor, kind) of all units; all points are of one kind."""
         return self._ask(

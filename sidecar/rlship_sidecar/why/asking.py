@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from rlship_formats.catalogue.metrics import lookup
+from rlship_formats.catalogue.metrics import lookup_evidence
 from rlship_sidecar.alerts.episodes import CLEARING, CRITICAL, FIRING, Episode, Moment
 from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.expression import Name
@@ -91,7 +91,7 @@ def reply_to(
 ) -> Reply:
     """Answer a question about the rows that `read` gives, twice. `past` is that of `History.take`."""
     survey = Survey(lead, families_of(graph), keys=set() if question.metric else None)
-    own = (rule_of(question.metric),) if question.metric else ()
+    own = (rule_of(question.metric, lead),) if question.metric else ()
     history = History((*own, *rules), lead)
     survey.steps.update(past or ())
     history.take(survey.watch(read()), past)
@@ -180,10 +180,10 @@ def lag_of(window: Window) -> int:
 # A metric that the user names ---------------------------------------------------------------------------------------
 
 
-def rule_of(metric: str) -> Rule:
+def rule_of(metric: str, lead: str) -> Rule:
     """A rule by which one metric is a symptom: by its kind of evidence, in either direction."""
     actor, slash, rest = metric.partition("/")
-    entry = entry_of(metric) or (lookup(actor, rest) if slash else None)
+    entry = entry_of(metric) or (lookup_evidence(actor, rest, lead) if slash else None)
     names = (metric,) if entry is None or entry_of(metric) is entry else (metric, entry.name)
     kind = "claim" if entry is None else entry.evidence.kind
     size = 0.0 if entry is None else entry.evidence.size
@@ -203,12 +203,12 @@ def _require_known(metric: str, history: History, survey: Survey) -> None:
     known, _ = history.knowledge()[1][f"metric {metric}", "it"]
     if not known:
         keys = survey.keys or ()
-        names = {*keys, *(found for key in keys for found in _catalogued(key))}
+        names = {*keys, *(found for key in keys for found in _catalogued(key, survey.lead))}
         if metric not in names:
             raise UnknownMetric(similar(metric, sorted(names), 3))
 
 
-def _catalogued(key: str) -> list[str]:
+def _catalogued(key: str, lead: str) -> list[str]:
     actor, _, rest = key.partition("/")
-    found = lookup(actor, rest)
+    found = lookup_evidence(actor, rest, lead)
     return [] if found is None or "<" in found.name else [found.name]

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, health, offline, online
 from rlship_sidecar.sinks.wandb.file import HeldRows
@@ -108,7 +107,7 @@ def _leave(scratch: str) -> NoReturn:
 def _serve(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> None:
     if request["base_url"]:
         os.environ["WANDB_BASE_URL"] = request["base_url"]
-    _keep_in(request["scratch"])
+    client.keep_in(request["scratch"])
     client.prepare()
     mode = client.mode(request["mode"])
     if mode == "offline":
@@ -127,16 +126,6 @@ def _serve(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> None:
     server = Destination(online.position_of(request, execute, run), online.summary_of(execute, run), told.proof)
     acknowledgements = Acknowledgements(parent, server, next_row, request["stall_s"])
     _take_rows(request, run, inbox, told, acknowledgements, tables)
-
-
-def _keep_in(scratch: str) -> None:
-    """Make the client keep its files there.
-
-    By default it leaves folders behind in the temporary folder, and copies of tables in two others. It makes the
-    missing parts of these paths at its start, but not a folder that disappears later.
-    """
-    folder = pinned(scratch)
-    os.environ.update(TMPDIR=folder, WANDB_CACHE_DIR=f"{folder}/cache", WANDB_DATA_DIR=f"{folder}/data")
 
 
 def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> NoReturn:

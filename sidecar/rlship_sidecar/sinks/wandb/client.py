@@ -11,13 +11,14 @@ import sys
 import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import EXTRAS, FIRST
 from rlship_sidecar.sinks.wandb.alerts import AlertWords
 from rlship_sidecar.sinks.wandb.described import STORE_ID, Described, RunWords
+from rlship_sidecar.sinks.wandb.point import has_axis
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 from rlship_sidecar.sinks.wandb.told import ToldSummary
 
@@ -50,6 +51,16 @@ def prepare() -> None:
     get_telemetry_recorder()
 
 
+def keep_in(scratch: str) -> None:
+    """Make the client keep its files there.
+
+    By default it leaves folders behind in the temporary folder, and copies of tables in two others. It makes the
+    missing parts of these paths at its start, but not a folder that disappears later.
+    """
+    folder = pinned(scratch)
+    os.environ.update(TMPDIR=folder, WANDB_CACHE_DIR=f"{folder}/cache", WANDB_DATA_DIR=f"{folder}/data")
+
+
 def mode(asked: str) -> str:
     """The requested mode, "online" or "offline"; "auto" is online if there is an API key."""
     if asked != "auto":
@@ -70,6 +81,14 @@ def server() -> str:
     import wandb
 
     return str(wandb.setup().settings.base_url)
+
+
+def view_url(entity: str, project: str, name: str) -> str:
+    """The address of a saved view for people."""
+    from wandb.util import app_url
+
+    known = name.removeprefix("nw-").removesuffix("-v")
+    return f"{app_url(server())}/{quote(entity)}/{quote(project)}?nw={quote(known)}"
 
 
 def connect() -> Execute:
@@ -285,12 +304,8 @@ def _name(run: Any, words: RunWords) -> None:
 
 
 def define(run: Any, actor: str, axis: str) -> None:
-    """Chart the actor's metrics over its axis, under each name that they may have, and make no chart of the axis.
-
-    Names with `*` or a backslash, which W&B reads as patterns and escapes, stay on W&B's own step: an axis that is a
-    lone backslash makes wandb-core crash.
-    """
-    if set(actor + axis) & set("*\\"):
+    """Chart the actor's metrics over its axis, under each name that they may have, and make no chart of the axis."""
+    if not has_axis(actor + axis):
         return
     # Without a `summary` the run's summary has a plain number; with "max" it would have {"max": 6}.
     run.define_metric(axis, hidden=True)
@@ -300,5 +315,5 @@ def define(run: Any, actor: str, axis: str) -> None:
 
 def define_name(run: Any, name: str, axis: str) -> None:
     """Chart one metric over its axis: a name without an actor shares its beginning with those of other axes."""
-    if not set(name + axis) & set("*\\"):
+    if has_axis(name + axis):
         run.define_metric(name, step_metric=axis, step_sync=False)

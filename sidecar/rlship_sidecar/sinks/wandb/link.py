@@ -86,7 +86,7 @@ class ChildLink:
                 stderr=errors,
                 bufsize=0,
                 cwd=folder,
-                env=_child_env(env),
+                env=child_env(env),
                 # A Ctrl-C at the terminal is meant for the sidecar, which then drains and closes.
                 start_new_session=True,
             )
@@ -267,7 +267,8 @@ def _kill_core(pid: int) -> None:
         return
 
 
-def _child_env(env: Mapping[str, str]) -> dict[str, str]:
+def child_env(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a child: without those that are for the job's own runs, and the client's internal ones."""
     return {
         name: value
         for name, value in env.items()

@@ -41,8 +41,12 @@ query RlshipSummary($project: String!, $entity: String!, $name: String!) {
 
 def runs_of(request: OpenRequest) -> Runs:
     """The runs that the store has made on the server of this request."""
-    place = "/".join((client.server(), request["entity"] or "", request["project"]))
-    return Runs(Path(request["state_dir"]), place, request["run_id"])
+    return runs_at(Path(request["state_dir"]), request["entity"], request["project"], request["run_id"])
+
+
+def runs_at(state_dir: Path, entity: str | None, project: str, run_id: str) -> Runs:
+    """The runs that a store has made on the server of the client's settings."""
+    return Runs(state_dir, "/".join((client.server(), entity or "", project)), run_id)
 
 
 def open_run(request: OpenRequest, execute: Execute, runs: Runs) -> tuple[Any, int, list[str]]:
@@ -248,6 +252,11 @@ class Runs:
         """Ids of runs that were opened on the server, oldest first."""
         self.current: str = known.get("next") or (self.made[-1] if self.made else run_id)
         """The id of the run to open."""
+
+    def elsewhere(self) -> list[str]:
+        """The other projects in which the store has made a run for this `run_id`, with their entity if that is set."""
+        places = [key.removesuffix(f"/{self._base}") for key in self._all if key != self._key]
+        return ["/".join(filter(None, place.rsplit("/", 2)[1:])) for place in places]
 
     def making(self) -> None:
         """Save durably that the current run may exist on the server from now on."""

@@ -86,6 +86,24 @@ def axis_name(row: Row) -> str:
     return _allowed(axis(row)[0])
 
 
+def charted_names(row: Row, shown: SinkNames) -> dict[str, str]:
+    """The names at W&B of the numbers of a row, by the keys that they have in it: its values, and under `about` of it
+    the counts of its ranks.
+    """
+    found = {key: _allowed(name) for key in row.values if (name := shown.of(row, key)) is not None}
+    counts = about(row) if shown.extras else {}
+    return {**{key: f"{EXTRAS}/{key}" for key, value in counts.items() if not isinstance(value, str)}, **found}
+
+
+def has_axis(names: str) -> bool:
+    """Whether W&B charts a metric of these names over an axis of its own.
+
+    Those with `*` or a backslash, which W&B reads as patterns and escapes, stay on its own step: an axis that is a lone
+    backslash makes wandb-core crash.
+    """
+    return not set(names) & set("*\\")
+
+
 def whole(row: Row) -> Row:
     """The row as if it were the first of its unit, so that a sink ships all of it."""
     return replace(row, arrival=replace(row.arrival, revision=0)) if row.arrival.revision else row
