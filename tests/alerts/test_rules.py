@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.alerts.episodes import Episode, episode_of, start, step
+from rlship_sidecar.alerts.episodes import Episode, start, step
+from rlship_sidecar.alerts.episodes import episodes_of as going_on
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.rules import check, line_of, merged, packaged, read_file, rules_of
 from rlship_sidecar.config import CONFIG_FILE, load
@@ -28,9 +29,8 @@ def episodes_of(frames: Iterator[StepFrame] | list[StepFrame]) -> list[Episode]:
     for frame in frames:
         for name, rule in RULES.items():
             states[name], ended = step(rule, frame, states[name])
-            found += [ended] if ended is not None else []
-    going_on = [episode_of(rule, states[name].course) for name, rule in RULES.items()]
-    return found + [one for one in going_on if one is not None]
+            found += ended
+    return found + [one for name, rule in RULES.items() for one in going_on(rule, states[name])]
 
 
 @pytest.mark.parametrize("seed", [7001, 7002, *long(7000, *range(7003, 7010))])
