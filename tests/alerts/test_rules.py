@@ -102,6 +102,38 @@ def test_nan_fires_at_once() -> None:
     assert (episode.rule, episode.severity, episode.fired.step) == ("divergence", "critical", 3)
 
 
+UNLOGGED = ("train/kl_ref", "train/ppo_kl", "train/entropy", "train/grad_norm", "train/loss/nonfinite")
+
+
+def tuned(nan_at: tuple[int, ...], count: int, *, silent: range = range(0)) -> list[Episode]:
+    """The episodes of a job that logs its loss, but for silent steps, and neither KL, entropy nor gradient norm."""
+    frames = []
+    for at, frame in enumerate(healthy(7001, count)):
+        values = {name: value for name, value in frame.values.items() if name not in UNLOGGED}
+        loss = {} if at in silent else {"train/loss/nonfinite": float(at in nan_at)}
+        frames.append(replace(frame, values=values | loss))
+    return episodes_of(frames)
+
+
+def test_what_is_not_logged_does_not_keep_an_episode() -> None:
+    """One NaN is over after ten frames with a loss, in a job without KL and entropy too; a second NaN fires anew."""
+    (episode,) = tuned((16,), 60)
+    assert (episode.rule, episode.severity, episode.state) == ("divergence", "critical", "resolved")
+    assert episode.ended is not None and (episode.last.step, episode.ended.step) == (16, 26)
+    found = tuned((16, 40), 60)
+    assert [(one.first.step, one.state) for one in found] == [(16, "resolved"), (40, "resolved")]
+    assert len({one.id for one in found}) == 2
+    assert [(one.first.step, one.last.step) for one in tuned((16, 20), 60)] == [(16, 20)]
+
+
+def test_a_signal_that_fired_has_to_be_known_for_an_end() -> None:
+    """Frames without the loss hold the episode that a NaN began; it is over after ten frames with one."""
+    (episode,) = tuned((16,), 50, silent=range(17, 45))
+    assert episode.state == "clearing"
+    (episode,) = tuned((16,), 60, silent=range(17, 45))
+    assert episode.ended is not None and episode.ended.step == 54
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_a_metric_that_is_not_logged_neither_fires_nor_clears(name: str) -> None:
     """Without metrics nothing fires; once they are gone the signals that fired hold the rule where it is."""
