@@ -82,7 +82,7 @@ class RuleState(NamedTuple):
     places: tuple[Course, ...] = ()
 
 
-class _View(NamedTuple):
+class _RuleView(NamedTuple):
     """What a rule says at a frame, as a whole or of one place."""
 
     answers: dict[str, SignalAnswer]
@@ -123,7 +123,7 @@ def step(rule: Rule, frame: StepFrame, state: RuleState) -> tuple[RuleState, tup
     return RuleState(tuple(after), course, tuple(kept)), tuple(ended)
 
 
-def _view_of(rule: Rule, answers: dict[str, SignalAnswer], place: str) -> _View:
+def _view_of(rule: Rule, answers: dict[str, SignalAnswer], place: str) -> _RuleView:
     """What a rule says of one place. A condition holds for it only with a signal that is true of this place itself."""
     own = {name: _at(answer, place) for name, answer in answers.items()}
     truths = {name: answer.truth for name, answer in own.items()}
@@ -134,7 +134,7 @@ def _view_of(rule: Rule, answers: dict[str, SignalAnswer], place: str) -> _View:
             return found
         return any(own[name].truth and own[name].places for name in reasons(condition, truths))
 
-    return _View(own, truths, holds(rule.warning), holds(rule.critical))
+    return _RuleView(own, truths, holds(rule.warning), holds(rule.critical))
 
 
 def _at(answer: SignalAnswer, place: str) -> SignalAnswer:
@@ -146,14 +146,14 @@ def _at(answer: SignalAnswer, place: str) -> SignalAnswer:
     return SignalAnswer(False) if found is None else SignalAnswer(True, found[1], place, (found,))
 
 
-def _whole(rule: Rule, answers: dict[str, SignalAnswer], views: dict[str, _View]) -> _View:
+def _whole(rule: Rule, answers: dict[str, SignalAnswer], views: dict[str, _RuleView]) -> _RuleView:
     """What a rule says apart from what it says of single places."""
     truths = {name: answer.truth for name, answer in answers.items()}
     warning = None if rule.warning is None else truth(rule.warning, truths)
     critical = None if rule.critical is None else truth(rule.critical, truths)
     own = {name: SignalAnswer(False) if one.truth and one.places else one for name, one in answers.items()}
     if own == answers:
-        return _View(answers, truths, warning, critical)
+        return _RuleView(answers, truths, warning, critical)
     rest = {name: answer.truth for name, answer in own.items()}
     mixed = False  # whether only signals of several places together make a condition hold
 
@@ -169,10 +169,10 @@ def _whole(rule: Rule, answers: dict[str, SignalAnswer], views: dict[str, _View]
 
     warning = left(rule.warning, warning, any(view.warning for view in views.values()))
     critical = left(rule.critical, critical, any(view.critical for view in views.values()))
-    return _View(answers, truths, warning, critical) if mixed else _View(own, rest, warning, critical)
+    return _RuleView(answers, truths, warning, critical) if mixed else _RuleView(own, rest, warning, critical)
 
 
-def follow(rule: Rule, frame: StepFrame, view: _View, before: Course, *, apart: bool = False) -> Course:
+def follow(rule: Rule, frame: StepFrame, view: _RuleView, before: Course, *, apart: bool = False) -> Course:
     """The course after a frame. What is unknown changes nothing."""
     warning, critical = view.warning, view.critical
     course = before._replace(
@@ -194,7 +194,7 @@ def follow(rule: Rule, frame: StepFrame, view: _View, before: Course, *, apart: 
     return _clearing(rule, course, _is_calm(rule, view, course.by), breach=breach)
 
 
-def _signals_of(rule: Rule, view: _View, before: tuple[str, ...]) -> tuple[str, ...]:
+def _signals_of(rule: Rule, view: _RuleView, before: tuple[str, ...]) -> tuple[str, ...]:
     """The signals that made conditions hold, with those of this frame."""
     found = set(before)
     for condition, holds in ((rule.warning, view.warning), (rule.critical, view.critical)):
@@ -203,7 +203,7 @@ def _signals_of(rule: Rule, view: _View, before: tuple[str, ...]) -> tuple[str, 
     return tuple(sorted(found))
 
 
-def _pending(rule: Rule, course: Course, view: _View, now: Moment, *, apart: bool) -> Course:
+def _pending(rule: Rule, course: Course, view: _RuleView, now: Moment, *, apart: bool) -> Course:
     critical = course.alarmed.count(True) >= rule.critical_need[0]
     if not critical and course.warned.count(True) < rule.need[0]:
         # Forgotten once no breach is among the frames that count.
@@ -220,7 +220,7 @@ def _pending(rule: Rule, course: Course, view: _View, now: Moment, *, apart: boo
     )
 
 
-def _is_calm(rule: Rule, view: _View, by: tuple[str, ...]) -> Truth:
+def _is_calm(rule: Rule, view: _RuleView, by: tuple[str, ...]) -> Truth:
     """Whether a frame is calm. A signal that was unknown all along and fired nothing does not keep a rule firing: a
     condition that no signal in `by` can make hold any more is over.
     """

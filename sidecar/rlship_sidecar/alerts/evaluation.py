@@ -75,7 +75,8 @@ class _RuleRun:
         done = count = 0
         while self.dirty and (most is None or count < most):
             piece = self.dirty.pop(0)
-            state, ended = self._before(piece, pieces), []
+            state = self._before(piece, pieces)
+            ended: list[Episode] = []
             for index in sorted(frames[piece]):
                 state, over = step(self.rule, frames[piece][index], state)
                 ended += over
