@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 
-from rlship_sidecar.alerts.episodes import Episode, RuleState, episode_of, start, step
+from rlship_sidecar.alerts.episodes import Episode, RuleState, episodes_of, start, step
 from rlship_sidecar.alerts.rules import rules_of
 from tests.alerts.healthy import healthy
 
@@ -21,15 +21,15 @@ def main() -> None:
         states: list[RuleState] = [start(rule) for rule in rules]
         run = list(healthy(seed, count))
         frames += len(run)
-        episodes: list[Episode | None] = []
+        episodes: list[Episode] = []
         began = time.process_time()
         for frame in run:
             for place, rule in enumerate(rules):
                 states[place], ended = step(rule, frame, states[place])
-                episodes.append(ended)
+                episodes += ended
         spent += time.process_time() - began
-        episodes += [episode_of(rule, state.course) for rule, state in zip(rules, states)]
-        for episode in filter(None, episodes):
+        episodes += [one for rule, state in zip(rules, states) for one in episodes_of(rule, state)]
+        for episode in episodes:
             found[episode.rule] += 1
             print(seed, episode)
     print(f"{sum(found.values())} episodes in {frames} frames {dict(found)}; {1e6 * spent / frames:.0f} us a frame")

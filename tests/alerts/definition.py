@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import combinations, product
 from typing import Any
 
 from rlship_sidecar.alerts.expression import AtLeast, Name, Not
@@ -135,7 +136,15 @@ def is_apart(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
 
     if known(frames[-1]) is None:
         return None
-    lately = [ranks for frame in frames if (ranks := known(frame)) is not None][-signal.same[1] :]
+    return max(times_apart(signal, frames).values(), default=0) >= signal.same[0]
+
+
+def times_apart(signal: Signal, frames: Sequence[StepFrame]) -> dict[str, int]:
+    """In how many of the last frames that count each place was apart."""
+    known = [
+        [frame.ranks[n] for n in signal.metrics if len(frame.ranks.get(n, ())) >= signal.ranks] for frame in frames
+    ]
+    lately = [found[0] for found in known if found][-signal.same[1] :]
     times: dict[str, int] = {}
     for ranks in lately:
         for at, (place, value) in enumerate(ranks):
@@ -144,21 +153,38 @@ def is_apart(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
             below = middle - value >= signal.floor and value * signal.ratio <= middle
             if {"up": above, "down": below, "both": above or below}[signal.direction]:
                 times[place] = times.get(place, 0) + 1
-    return max(times.values(), default=0) >= signal.same[0]
+    return times
 
 
-def truths_of(signal: Signal, frames: Sequence[StepFrame]) -> list[bool | None]:
-    """What a signal says at each frame."""
-    answers: list[bool | None] = []
-    held = 0
+Places = Mapping[str, object] | None  # None: too many to tell them apart
+
+
+def places_of(signal: Signal, frames: Sequence[StepFrame]) -> Places:
+    """The places of each of which a signal is true by itself at the last of these frames, where it is true."""
+    frame = frames[-1]
+    if signal.kind == "peer":
+        found = {place for place, count in times_apart(signal, frames).items() if count >= signal.same[0]}
+        return dict.fromkeys(found) if len(found) <= 16 else None
+    name, value = number(signal, frame) or ("", 0.0)
+    if name not in ("coverage/missing", "coverage/short") or signal.less or signal.of or signal.high != 1:
+        return {}
+    named = dict(frame.ranks.get(name, ()))
+    return named if len(named) >= value else None
+
+
+def truths_of(signal: Signal, frames: Sequence[StepFrame]) -> list[tuple[bool | None, Places]]:
+    """What a signal says at each frame, and of which places."""
+    answers: list[tuple[bool | None, Places]] = []
+    held, places = 0, None
     for at in range(len(frames)):
         found = bare_truth(signal, frames[: at + 1])
+        now = places_of(signal, frames[: at + 1]) if found else {}
         found = signal.missing if found is None else found
         if found:
-            held = signal.hold
+            held, places = signal.hold, now
         elif found is False and held:
-            found, held = True, held - 1
-        answers.append(found)
+            found, held, now = True, held - 1, places
+        answers.append((found, now))
     return answers
 
 
@@ -178,24 +204,89 @@ def holds(condition: Any, signals: Mapping[str, bool | None]) -> bool | None:
     return None if sum(part is not False for part in parts) >= condition.count else False
 
 
+def reasons(condition: Any, signals: Mapping[str, bool | None]) -> set[str]:
+    """The signals in the smallest sets of known ones that are enough to make a condition hold."""
+    known = [name for name, found in signals.items() if found is not None]
+    enough: list[set[str]] = []
+    for count in range(len(known) + 1):
+        for names in map(set, combinations(known, count)):
+            if not any(less <= names for less in enough):
+                left = {name: found if name in names else None for name, found in signals.items()}
+                enough += [names] if holds(condition, left) else []
+    return set().union(*enough)
+
+
+def is_over(condition: Any, signals: Mapping[str, bool | None], by: set[str]) -> bool:
+    """Whether a condition does not hold, given the best of what could be unknown but for the signals in `by`."""
+    free = [name for name, found in signals.items() if found is None and name not in by]
+    ways = product((False, True), repeat=len(free))
+    return condition is None or any(holds(condition, {**signals, **dict(zip(free, way))}) is False for way in ways)
+
+
+Said = tuple[dict[str, bool | None], bool | None, bool | None]  # of signals, and of the two conditions
+
+
+def said_of(rule: Rule, answers: Mapping[str, tuple[bool | None, Places]], place: str) -> Said:
+    """What a rule says of one place at a frame: with a signal that is true of it among the reasons."""
+    signals: dict[str, bool | None] = {}
+    for name, (found, places) in answers.items():
+        signals[name] = found if not found or places == {} else None if places is None else place in places
+    here = {name for name, (found, places) in answers.items() if found and places and place in places}
+    found = [holds(one, signals) for one in (rule.warning, rule.critical)]
+    both = [
+        bool(reasons(one, signals) & here) if says else says for one, says in zip((rule.warning, rule.critical), found)
+    ]
+    return signals, both[0], both[1]
+
+
+def said_else(rule: Rule, answers: Mapping[str, tuple[bool | None, Places]], of_places: Sequence[Said]) -> Said:
+    """What a rule says at a frame besides what it says of places."""
+    signals = {name: found for name, (found, _) in answers.items()}
+    rest = {name: found and not places for name, (found, places) in answers.items()}
+    both: list[bool | None] = []
+    mixed = False
+    for at, condition in enumerate((rule.warning, rule.critical), 1):
+        whole, alone = holds(condition, signals), holds(condition, rest)
+        if whole is True and alone is not True and not any(said[at] for said in of_places):
+            both, mixed = [*both, True], True  # signals of two places
+        elif whole is None and alone is True:
+            both.append(None)
+        else:
+            both.append(False if whole is False else alone)
+    return signals if mixed else rest, both[0], both[1]
+
+
 def episodes_of(rule: Rule, frames: Sequence[StepFrame]) -> list[tuple[Any, ...]]:
-    """(severity, state, lineage, first, fired, last, ended) of each episode, steps only."""
-    said = {signal.name: truths_of(signal, frames) for signal in rule.signals}
+    """(place, severity, state, lineage, first, fired, last, ended) of each episode, steps only; the place is "" for
+    an episode of no single place.
+    """
+    by_signal = {signal.name: truths_of(signal, frames) for signal in rule.signals}
+    said = [{name: answers[at] for name, answers in by_signal.items()} for at in range(len(frames))]
+    places = {place for answers in said for found, where in answers.values() if found and where for place in where}
+    of = {place: [said_of(rule, answers, place) for answers in said] for place in sorted(places)}
+    rest = [said_else(rule, answers, [one[at] for one in of.values()]) for at, answers in enumerate(said)]
+    found = [(place, *one) for place, here in of.items() for one in course(rule, frames, here)]
+    return found + [("", *one) for one in course(rule, frames, rest)]
+
+
+def course(rule: Rule, frames: Sequence[StepFrame], said: Sequence[Said]) -> list[tuple[Any, ...]]:
+    """The episodes of what a rule says at each frame."""
     found: list[list[Any]] = []
     begun: list[Any] | None = None  # lineage and step of the first breach
     episode: list[Any] | None = None
     warned: list[bool] = []
     alarmed: list[bool] = []
+    by: set[str] = set()
     calm, last_breach = 0, 0
-    for at, frame in enumerate(frames):
-        signals = {name: answers[at] for name, answers in said.items()}
-        warning, critical = holds(rule.warning, signals), holds(rule.critical, signals)
+    for frame, (signals, warning, critical) in zip(frames, said):
         warned = [*warned, *([] if warning is None else [warning])][-rule.need[1] :]
         alarmed = [*alarmed, *([] if critical is None else [critical])][-rule.critical_need[1] :]
         is_critical = sum(alarmed) >= rule.critical_need[0]
         breach = warning is True or critical is True
         if breach and begun is None:
-            begun = [frame.lineage, frame.index]
+            begun, by = [frame.lineage, frame.index], set()
+        for condition, says in ((rule.warning, warning), (rule.critical, critical)):
+            by |= reasons(condition, signals) if says else set()
         if episode is None:
             if begun is not None and (is_critical or sum(warned) >= rule.need[0]):
                 last_breach = frame.index if breach else last_breach
@@ -213,8 +304,9 @@ def episodes_of(rule: Rule, frames: Sequence[StepFrame]) -> list[tuple[Any, ...]
         if rule.calm is not None:
             quiet = holds(rule.calm, signals)
         else:
-            own = [one for text, one in ((rule.warning, warning), (rule.critical, critical)) if text is not None]
-            quiet = False if True in own else None if None in own else True
+            both = ((rule.warning, warning), (rule.critical, critical))
+            over = all(says is False or is_over(text, signals, by) for text, says in both)
+            quiet = False if breach else True if over else None
         if breach or quiet is False:
             calm, episode[1] = 0, "firing"
         elif quiet:

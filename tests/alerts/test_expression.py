@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.alerts.expression import MAX_LENGTH, BadExpression, names, parse, truth
+from rlship_sidecar.alerts.expression import MAX_LENGTH, BadExpression, least, names, parse, reasons, truth
 
 HOSTILE = (
     "__import__('os').system('true')",
@@ -68,6 +68,32 @@ def test_names_are_those_of_the_signals() -> None:
     """Each name in a condition, `atleast` not among them."""
     assert list(names(parse("a and not b or atleast(2, c, d, a)"))) == ["a", "b", "c", "d", "a"]
     assert len("a or b" * 200) > MAX_LENGTH
+
+
+ONCE_EACH = ["a and b", "a or b", "not a", "atleast(2, a, b, c)", "a and not (b or c)", "not (a or not b) or c"]
+VALUES = [dict(zip("abc", values)) for values in itertools.product((True, False, None), repeat=3)]
+
+
+@pytest.mark.parametrize("text", ONCE_EACH)
+def test_reasons_are_enough(text: str) -> None:
+    """What a condition is follows from its reasons alone, and no reason is unknown."""
+    condition = parse(text)
+    for signals in VALUES:
+        found, by = truth(condition, signals), set(reasons(condition, signals))
+        assert truth(condition, {name: one if name in by else None for name, one in signals.items()}) is found
+        assert bool(by) == (found is not None) and not any(signals[name] is None for name in by)
+
+
+@pytest.mark.parametrize("text", ONCE_EACH)
+def test_what_is_unknown_speaks_against_a_condition(text: str) -> None:
+    """`least` is false where some values of the unknown signals make the condition false, whatever kept ones are."""
+    condition = parse(text)
+    for signals, count in itertools.product(VALUES, range(4)):
+        kept = "abc"[:count]
+        free = [name for name, one in signals.items() if one is None and name not in kept]
+        ways = itertools.product((True, False), repeat=len(free))
+        could = any(truth(condition, {**signals, **dict(zip(free, way))}) is False for way in ways)
+        assert (least(condition, signals, kept) is False) == could
 
 
 @pytest.mark.parametrize(

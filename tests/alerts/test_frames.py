@@ -121,14 +121,14 @@ def test_ranks_coverage_and_tags() -> None:
         4,
         {},
         per_rank={"bal/rank_active_s": [("0.0", 1.0), ("0.1", 2.0)]},
-        coverage={"missing": ("0.2-3",), "short": {"trainer/loss": ("0.1",), "trainer/x": ("0.1",)}},
+        coverage={"missing": ("0.2-3",), "short": {"trainer/loss": ("0.1",), "trainer/x": ("0.0-1",)}},
         tags=["eval"],
     )
     frame = frames_of([one], "bal/rank_active_s", "coverage/missing", "coverage/short", "tag/eval", "tag/x")[0, 0, 0][4]
     assert frame.ranks["bal/rank_active_s"] == (("trainer/0.0", 1.0), ("trainer/0.1", 2.0))
     assert frame.ranks["coverage/missing"] == (("trainer/0.2", 1.0), ("trainer/0.3", 1.0))
-    assert frame.ranks["coverage/short"] == (("trainer/0.1", 1.0),)
-    assert frame.values == {"coverage/missing": 2.0, "coverage/short": 1.0, "tag/eval": 1.0, "tag/x": 0.0}
+    assert frame.ranks["coverage/short"] == (("trainer/0.0", 1.0), ("trainer/0.1", 1.0))  # of any metric
+    assert frame.values == {"coverage/missing": 2.0, "coverage/short": 2.0, "tag/eval": 1.0, "tag/x": 0.0}
 
 
 def test_other_actors_join_by_their_unit() -> None:

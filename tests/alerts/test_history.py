@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -79,6 +81,92 @@ def test_the_same_fault_again_is_another_episode() -> None:
     found = history([*steps([1, 1, 20, 20]), *steps([20, 20], first=2, lineage=(0, 0, 1))])
     assert forms(found.episodes()) == [("superseded", (0, 0, 0), 2, 3, 3), ("firing", (0, 0, 1), 2, 3, None)]
     assert len({one.id for one in found.episodes()}) == 2
+
+
+(LOST,) = [rule for rule in rules_of() if rule.name == "lost_or_slow_place"]
+
+
+def coverages(
+    count: int,
+    missing: Mapping[str, Collection[int]],
+    short: Mapping[str, Collection[int]],
+    first: int = 0,
+    **more: Any,
+) -> list[Row]:
+    """Rows of steps, by rank the steps at which it is missing, and those at which it is short of a metric."""
+    return [
+        row(
+            step,
+            {"x": 1.0},
+            coverage={
+                "missing": tuple(rank for rank, steps in missing.items() if step in steps),
+                "short": {"trainer/y": tuple(rank for rank, steps in short.items() if step in steps)},
+            },
+            **more,
+        )
+        for step in range(first, count)
+    ]
+
+
+def at_places(found: History) -> list[tuple[object, ...]]:
+    return [(one.place, *form) for one, form in zip(found.episodes(), forms(found.episodes()))]
+
+
+def test_each_rank_that_is_missing_or_short_has_an_episode_of_its_own() -> None:
+    """What another rank did before neither hides a rank that is lost nor counts as its first frame."""
+    lost = {"0.1": range(15, 60)}
+    found = history(coverages(60, lost, {"0.0": (10, 11, 12)}), (LOST,))
+    whole, dead = ("trainer/0.0", "resolved", (0, 0, 0), 10, 11, 17), ("trainer/0.1", "firing", (0, 0, 0), 15, 16, None)
+    assert at_places(found) == [whole, dead]
+    assert [one.evidence for one in found.episodes()] == [(("short", 1.0),), (("missing", 1.0),)]
+    assert len({one.id for one in found.episodes()}) == 2
+    assert at_places(history(coverages(60, lost, {"0.0": (8, 12)}), (LOST,))) == [dead]
+    one_by_one = {"0.1": range(15, 60), "0.2": range(30, 60), "0.0": range(40, 42)}
+    assert [(one.place, one.first.step) for one in history(coverages(60, one_by_one, {}), (LOST,)).episodes()] == [
+        ("trainer/0.1", 15),
+        ("trainer/0.2", 30),
+        ("trainer/0.0", 40),
+    ]
+
+
+def test_a_rank_that_is_lost_after_a_restart_has_an_episode_of_the_new_lineage() -> None:
+    """That of another rank, which the new lineage has from the frames below it, does not stand for it."""
+    before = coverages(18, {"0.1": range(15, 18)}, {"0.0": (10, 11, 12)})
+    again = coverages(40, {"0.1": range(15, 24)}, {}, first=14, lineage=(0, 1, 0))
+    assert at_places(history([*before, *again], (LOST,))) == [
+        ("trainer/0.0", "resolved", (0, 0, 0), 10, 11, 17),
+        ("trainer/0.1", "superseded", (0, 0, 0), 15, 16, 17),
+        ("trainer/0.1", "resolved", (0, 1, 0), 15, 16, 28),
+    ]
+
+
+def test_more_ranks_than_a_frame_names_are_one_episode() -> None:
+    """It has the first of them as its place; the episodes of ranks that fired before stay as they are."""
+    lost = {"0.7": range(5, 60), "0.0-19": range(20, 30)}
+    found = history(coverages(60, lost, {}), (LOST,))
+    assert at_places(found) == [
+        ("trainer/0.7", "firing", (0, 0, 0), 5, 6, None),
+        ("trainer/0.7", "resolved", (0, 0, 0), 20, 21, 34),
+    ]
+    (_, many) = found.episodes()
+    assert many.evidence == (("missing", 21.0),) and not many.apart
+    lost = {"0.1": range(5, 60), "0.2": range(5, 60)}
+    assert len(history(coverages(9, lost, {}), (LOST,)).episodes()) == 2
+    asks_for_two = replace(LOST, signals=tuple(replace(one, high=2) for one in LOST.signals))
+    assert at_places(history(coverages(9, lost, {}), (asks_for_two,))) == [
+        ("trainer/0.1", "firing", (0, 0, 0), 5, 6, None)
+    ]
+
+
+def test_an_error_of_a_gpu_is_not_taken_for_that_of_a_rank_that_is_short() -> None:
+    """It fires by itself, as critical, and leaves the other episode a warning."""
+    rows = coverages(30, {}, {"0.0": range(10, 30)})
+    rows[20] = replace(rows[20], values={"trainer/x": 1.0, "trainer/node/xid": 79.0})
+    found = history(rows, (LOST,)).episodes()
+    assert [(one.place, one.severity, one.first.step, one.evidence) for one in found] == [
+        ("trainer/0.0", "warning", 10, (("short", 1.0),)),
+        ("", "critical", 20, (("gpu", 79.0),)),
+    ]
 
 
 def test_a_revision_may_withdraw_an_episode() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.evaluation import History
-from rlship_sidecar.alerts.rules import Rule, each_rule
+from rlship_sidecar.alerts.rules import Rule, each_rule, rules_of
 from rlship_sidecar.pipeline import alert_book
 from rlship_sidecar.rows import ALERT, Row, Unit
 from rlship_sidecar.store.past_rows import PastRowTable
@@ -153,6 +153,38 @@ def test_a_restart_keeps_what_the_attempt_before_it_showed() -> None:
             assert verdicts(replayed) == verdicts(sim)
 
 
+def test_a_rank_that_dies_is_named_beside_one_that_is_short() -> None:
+    """Rank 0 leaves a metric out at steps 4 to 6, rank 1 is killed after step 7: the episode of each, live and in a
+    replay, and once more after the sidecar's restart.
+    """
+    (lost,) = [rule for rule in rules_of() if rule.name == "lost_or_slow_place"]
+    made, two = (lost,), {"world": 2, "beat": 10}
+
+    def of_rank(rank: int, first: int, end: int) -> list[dict[str, Any]]:
+        every = [
+            [log(at, 1.0, y=1.0) if rank or at not in (4, 5, 6) else log(at, 1.0), barrier(at)] for at in range(end)
+        ]
+        return [record for both in every[first:] for record in both]
+
+    with simulation(alerts=made) as live, simulation(alerts=made) as replayed:
+        live.write("a0.jsonl", file(*of_rank(0, 0, 12), id="a0", rank=0, **two))
+        live.write("a1.jsonl", file(*of_rank(1, 0, 8), id="a1", rank=1, **two))
+        live.tick()
+        live.wait(40)
+        live.restart()
+        live.write("a0.jsonl", lines(*of_rank(0, 12, 30), {"kind": "beat", "t": T0 + 40}))
+        live.finish()
+        for name in ("a1", "a0"):
+            replayed.write(f"{name}.jsonl", (live.directory / "rlship" / f"{name}.jsonl").read_bytes())
+        replayed.finish()
+        assert [(one.place, one.first.step, one.state) for one in live.experiment.alert_book.episodes()] == [
+            ("trainer/0.0", 4, "resolved"),
+            ("trainer/0.1", 8, "firing"),
+        ]
+        assert verdicts(live) == verdicts(replayed)
+        check(live, made)
+
+
 def test_a_late_line_withdraws_an_episode() -> None:
     """The row that showed it says nothing any more, which equals no row."""
     two = {"world": 2, "beat": 1000}
@@ -253,7 +285,18 @@ MANY = rules(
         "signals": {"it": {"kind": "level", "metric": "trainer/x", "ratio": 2, "window": 12, "warmup": 4}},
     },
     stall={"warning": "it", "clear": 1, "signals": {"it": {"kind": "stalled", "size": 5, "warmup": 4, "window": 8}}},
-    lost={"warning": "it", "clear": 1, "signals": {"it": {"kind": "above", "metric": "coverage/missing", "high": 1}}},
+    lost={
+        "warning": "missing or short",
+        "critical": "unlogged and high",
+        "need": [1, 2],
+        "clear": 2,
+        "signals": {
+            "missing": {"kind": "above", "metric": "coverage/missing", "high": 1},
+            "short": {"kind": "above", "metric": "coverage/short", "high": 1, "missing": "false", "hold": 1},
+            "high": {"kind": "above", "metric": "trainer/x", "high": 10},
+            "unlogged": {"kind": "above", "metric": "trainer/unlogged", "high": 10},
+        },
+    },
     grown={
         "warning": "it",
         "clear": 4,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.alerts.episodes import Episode, episode_of, start, step
+from rlship_sidecar.alerts.episodes import Episode, start, step
+from rlship_sidecar.alerts.episodes import episodes_of as going_on
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.rules import check, line_of, merged, packaged, read_file, rules_of
 from rlship_sidecar.config import CONFIG_FILE, load
@@ -28,9 +29,8 @@ def episodes_of(frames: Iterator[StepFrame] | list[StepFrame]) -> list[Episode]:
     for frame in frames:
         for name, rule in RULES.items():
             states[name], ended = step(rule, frame, states[name])
-            found += [ended] if ended is not None else []
-    going_on = [episode_of(rule, states[name].course) for name, rule in RULES.items()]
-    return found + [one for one in going_on if one is not None]
+            found += ended
+    return found + [one for name, rule in RULES.items() for one in going_on(rule, states[name])]
 
 
 @pytest.mark.parametrize("seed", [7001, 7002, *long(7000, *range(7003, 7010))])
@@ -100,6 +100,38 @@ def test_nan_fires_at_once() -> None:
     frames = [put(frame, {"train/loss/nonfinite": float(at == 3)}) for at, frame in enumerate(healthy(7001, 30))]
     (episode,) = episodes_of(frames)
     assert (episode.rule, episode.severity, episode.fired.step) == ("divergence", "critical", 3)
+
+
+UNLOGGED = ("train/kl_ref", "train/ppo_kl", "train/entropy", "train/grad_norm", "train/loss/nonfinite")
+
+
+def tuned(nan_at: tuple[int, ...], count: int, *, silent: range = range(0)) -> list[Episode]:
+    """The episodes of a job that logs its loss, but for silent steps, and neither KL, entropy nor gradient norm."""
+    frames = []
+    for at, frame in enumerate(healthy(7001, count)):
+        values = {name: value for name, value in frame.values.items() if name not in UNLOGGED}
+        loss = {} if at in silent else {"train/loss/nonfinite": float(at in nan_at)}
+        frames.append(replace(frame, values=values | loss))
+    return episodes_of(frames)
+
+
+def test_what_is_not_logged_does_not_keep_an_episode() -> None:
+    """One NaN is over after ten frames with a loss, in a job without KL and entropy too; a second NaN fires anew."""
+    (episode,) = tuned((16,), 60)
+    assert (episode.rule, episode.severity, episode.state) == ("divergence", "critical", "resolved")
+    assert episode.ended is not None and (episode.last.step, episode.ended.step) == (16, 26)
+    found = tuned((16, 40), 60)
+    assert [(one.first.step, one.state) for one in found] == [(16, "resolved"), (40, "resolved")]
+    assert len({one.id for one in found}) == 2
+    assert [(one.first.step, one.last.step) for one in tuned((16, 20), 60)] == [(16, 20)]
+
+
+def test_a_signal_that_fired_has_to_be_known_for_an_end() -> None:
+    """Frames without the loss hold the episode that a NaN began; it is over after ten frames with one."""
+    (episode,) = tuned((16,), 50, silent=range(17, 45))
+    assert episode.state == "clearing"
+    (episode,) = tuned((16,), 60, silent=range(17, 45))
+    assert episode.ended is not None and episode.ended.step == 54
 
 
 @pytest.mark.parametrize("name", RULES)

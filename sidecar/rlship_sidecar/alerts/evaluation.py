@@ -17,7 +17,7 @@ from rlship_sidecar.alerts.episodes import (
     Episode,
     Moment,
     RuleState,
-    episode_of,
+    episodes_of,
     start,
     step,
 )
@@ -75,11 +75,11 @@ class _RuleRun:
         done = count = 0
         while self.dirty and (most is None or count < most):
             piece = self.dirty.pop(0)
-            state, ended = self._before(piece, pieces), []
+            state = self._before(piece, pieces)
+            ended: list[Episode] = []
             for index in sorted(frames[piece]):
-                state, episode = step(self.rule, frames[piece][index], state)
-                if episode is not None:
-                    ended.append(episode)
+                state, over = step(self.rule, frames[piece][index], state)
+                ended += over
             self.ended[piece] = tuple(ended)
             self._pass_on(piece, pieces, state)
             done += len(frames[piece])
@@ -164,9 +164,7 @@ class Evaluation:
         found = []
         for run in self._runs:
             found += [episode for piece in self._pieces for episode in run.ended.get(piece, ())]
-            episode = episode_of(run.rule, run.after.course)
-            if episode is not None:
-                found.append(episode)
+            found += episodes_of(run.rule, run.after)
         return sorted(found, key=lambda one: one.fired.step)
 
     def frames(self) -> Iterator[StepFrame]:

@@ -9,7 +9,7 @@ if either is, whatever the other one is, and unknown only where that decides.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 MAX_LENGTH = 1000  # characters
@@ -101,7 +101,39 @@ def truth(expression: Expression, signals: Mapping[str, Truth]) -> Truth:
         found = truth(expression.of, signals)
         return None if found is None else not found
     parts = [truth(part, signals) for part in expression.parts]
+    return _counted(expression.count, parts)
+
+
+def reasons(expression: Expression, signals: Mapping[str, Truth]) -> Iterator[str]:
+    """The signals whose truths are enough to make a condition what it is; none if that is not known."""
+    found = truth(expression, signals)
+    if found is None:
+        return
+    if isinstance(expression, Name):
+        yield expression.name
+    elif isinstance(expression, Not):
+        yield from reasons(expression.of, signals)
+    else:
+        for part in expression.parts:
+            if truth(part, signals) is found:
+                yield from reasons(part, signals)
+
+
+def least(expression: Expression, signals: Mapping[str, Truth], kept: Collection[str], *, most: bool = False) -> Truth:
+    """Whether a condition holds if signals that are unknown speak against it (`most`: for it), except for those in
+    `kept`, which stay unknown.
+    """
+    if isinstance(expression, Name):
+        found = signals[expression.name]
+        return most if found is None and expression.name not in kept else found
+    if isinstance(expression, Not):
+        found = least(expression.of, signals, kept, most=not most)
+        return None if found is None else not found
+    return _counted(expression.count, [least(part, signals, kept, most=most) for part in expression.parts])
+
+
+def _counted(count: int, parts: list[Truth]) -> Truth:
     certain = parts.count(True)
-    if certain >= expression.count:
+    if certain >= count:
         return True
-    return None if certain + parts.count(None) >= expression.count else False
+    return None if certain + parts.count(None) >= count else False

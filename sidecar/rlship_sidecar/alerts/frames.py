@@ -8,7 +8,7 @@ too.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -109,8 +109,8 @@ class FrameNames:
             ranks[MISSING] = _ones(actor, each_rank(coverage.missing))
         if SHORT in self._wanted and row.unit.kind == STEP and not past:
             values[SHORT] = float(count_short(coverage))
-            first = next(iter(coverage.short.values()), ())
-            ranks[SHORT] = _ones(actor, each_rank(first))
+            short = {rank for ranks in coverage.short.values() for rank in each_rank(ranks)}
+            ranks[SHORT] = _ones(actor, sorted(short))
         for name in self._tags:
             values[name] = float(name.removeprefix(TAG) in row.tags)
 
@@ -123,7 +123,7 @@ class FrameNames:
         return known
 
 
-def _ones(actor: str, ranks: Iterator[RankName]) -> RankValues:
+def _ones(actor: str, ranks: Iterable[RankName]) -> RankValues:
     """The first of these ranks as places, with the value 1."""
     return tuple((f"{actor}/{one.replica}.{one.rank}", 1.0) for one in islice(ranks, MAX_PLACES))
 

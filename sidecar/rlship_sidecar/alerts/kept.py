@@ -19,11 +19,13 @@ def pack_state(state: RuleState) -> bytes:
 
 def unpack_state(data: bytes) -> RuleState:
     """The inverse of `pack_state`."""
-    signals, course = _tuples(_decode(data))
-    made = Course(*course)
-    return RuleState(
-        signals, made._replace(first=Moment(*made.first), fired=Moment(*made.fired), last=Moment(*made.last))
-    )
+    signals, course, places = _tuples(_decode(data))
+    return RuleState(signals, _course(course), tuple(map(_course, places)))
+
+
+def _course(fields: tuple[Any, ...]) -> Course:
+    made = Course(*fields)
+    return made._replace(first=Moment(*made.first), fired=Moment(*made.fired), last=Moment(*made.last))
 
 
 def pack_episodes(episodes: Sequence[Episode]) -> bytes:
@@ -32,7 +34,7 @@ def pack_episodes(episodes: Sequence[Episode]) -> bytes:
         [
             (
                 *(one.rule, one.severity, one.state, one.place, one.lineage),
-                *(one.first, one.fired, one.last, one.ended, one.evidence),
+                *(one.first, one.fired, one.last, one.ended, one.evidence, one.apart),
             )
             for one in episodes
         ]
@@ -42,9 +44,9 @@ def pack_episodes(episodes: Sequence[Episode]) -> bytes:
 def unpack_episodes(data: bytes) -> tuple[Episode, ...]:
     """The inverse of `pack_episodes`."""
     found = []
-    for rule, severity, state, place, lineage, first, fired, last, ended, evidence in _tuples(_decode(data)):
+    for rule, severity, state, place, lineage, first, fired, last, ended, evidence, apart in _tuples(_decode(data)):
         moments = Moment(*first), Moment(*fired), Moment(*last), None if ended is None else Moment(*ended)
-        found.append(Episode(rule, severity, state, place, lineage, *moments, evidence))
+        found.append(Episode(rule, severity, state, place, lineage, *moments, evidence, apart))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlship_sidecar.alerts.expression import Truth
-from rlship_sidecar.alerts.frames import RankValues, StepFrame
+from rlship_sidecar.alerts.frames import MAX_PLACES, MISSING, SHORT, RankValues, StepFrame
 
 TINY = 1e-12  # below it a spread is that of rounding
 SIGMA = 1.4826  # the standard deviation of normal values is this times their median absolute deviation
@@ -53,12 +53,19 @@ class Signal:
     missing: Truth = None
 
 
+Places = tuple[tuple[str, float | None], ...]  # with the value that each is about
+
+
 class SignalAnswer(NamedTuple):
-    """What a signal says: its truth, the value it is about, and the place that stands out ("" for none)."""
+    """What a signal says: its truth, the value it is about, and the place that stands out ("" for none).
+
+    `places` are those of which each is true by itself, so that a rule follows it by itself. None: they are too many.
+    """
 
     truth: Truth
     value: float | None = None
     place: str = ""
+    places: Places | None = ()
 
 
 UNKNOWN = SignalAnswer(None)
@@ -67,16 +74,18 @@ START: State = ()
 
 def ask(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
     """What a signal says at a frame, and its state after it. A signal's first state is START."""
-    held, own = state if state else (0, START)
+    held, own, places = state if state else (0, START, ())
     found, own = _KINDS[signal.kind](signal, frame, own)
     if found.truth is None and signal.missing is not None:
         found = found._replace(truth=signal.missing)
     if signal.hold:
         if found.truth:
-            held = signal.hold
+            held, places = signal.hold, found.places
         elif found.truth is False and held:
-            found, held = found._replace(truth=True), held - 1
-    return found, (held, own)
+            found, held = found._replace(truth=True, places=places), held - 1
+        if not held:
+            places = ()
+    return found, (held, own, places)
 
 
 def wanted(signal: Signal) -> list[str]:
@@ -126,12 +135,24 @@ def _bounds(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswe
     if found is None:
         return UNKNOWN, state
     name, value = found
+    if not _is_out(signal, value):
+        return SignalAnswer(False, value), state
+    return SignalAnswer(True, value, _place(signal, frame, name), _places(signal, frame, name, value)), state
+
+
+def _is_out(signal: Signal, value: float) -> bool:
     low, high = signal.low, signal.high
     if signal.kind == "invariant":
-        breach = (low is not None and value < low) or (high is not None and value > high)
-    else:
-        breach = (low is not None and value <= low) or (high is not None and value >= high)
-    return SignalAnswer(breach, value, _place(signal, frame, name) if breach else ""), state
+        return (low is not None and value < low) or (high is not None and value > high)
+    return (low is not None and value <= low) or (high is not None and value >= high)
+
+
+def _places(signal: Signal, frame: StepFrame, name: str, value: float) -> Places | None:
+    """The ranks that are missing or short, where one is enough. A frame names the first of them only."""
+    ranks = frame.ranks.get(name, ())
+    if name not in (MISSING, SHORT) or signal.less or signal.of or not all(_is_out(signal, one) for _, one in ranks):
+        return ()
+    return tuple((place, value) for place, _ in ranks) if value <= len(ranks) else None
 
 
 def _equal(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
@@ -265,7 +286,9 @@ def _peer(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer,
     if most < needed:
         return SignalAnswer(False), state
     place = next(place for place, count in times.items() if count == most)
-    return SignalAnswer(True, dict(values).get(place), place), state
+    now = dict(values)
+    places = tuple((one, now.get(one)) for one, count in times.items() if count >= needed)
+    return SignalAnswer(True, now.get(place), place, places if len(places) <= MAX_PLACES else None), state
 
 
 def apart(signal: Signal, values: RankValues) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
-from rlship_sidecar.alerts.episodes import SUPERSEDED, Episode, Moment, RuleState, episode_of, start, step
+from rlship_sidecar.alerts.episodes import SUPERSEDED, Episode, Moment, RuleState, episodes_of, start, step
 from rlship_sidecar.alerts.frames import Lineages, Part, StepFrame, StepParts
 from rlship_sidecar.alerts.kept import pack_episodes, pack_state, unpack_episodes, unpack_state
 from rlship_sidecar.alerts.rules import Rule
@@ -46,7 +46,7 @@ class _Trail(NamedTuple):
 
     piece: int
     before: RuleState
-    steps: list[tuple[int, RuleState, Episode | None]]
+    steps: list[tuple[int, RuleState, tuple[Episode, ...]]]
 
     @property
     def after(self) -> RuleState:
@@ -224,10 +224,9 @@ class Verdicts:
                 steps.append((index, state, ended))
                 self.evaluated += 1
         trail = _Trail(key.piece, before, steps)
-        self._find(key, tuple(ended for _, _, ended in steps if ended is not None))
+        self._find(key, tuple(one for _, _, ended in steps for one in ended))
         if key.piece == self.lineages.last(key.lineage) // PIECE:
-            going_on = episode_of(rule, state.course)
-            self._find(key._replace(piece=GOING_ON), () if going_on is None else (going_on,))
+            self._find(key._replace(piece=GOING_ON), episodes_of(rule, state))
             if key.lineage == self.lineages.keys[-1]:
                 self._trails[of] = trail
                 return

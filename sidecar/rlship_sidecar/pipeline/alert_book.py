@@ -24,7 +24,7 @@ from rlship_sidecar.store.alerts import AlertTables
 from rlship_sidecar.store.past_rows import PastRowTable
 from rlship_sidecar.store.store import Store
 
-EVALUATION = 2  # the number of the evaluation: add one when equal rows and rules give other verdicts
+EVALUATION = 3  # the number of the evaluation: add one when equal rows and rules give other verdicts
 AT_ONCE = 4096  # frames that one look evaluates, each as often as there are rules
 ROWS_AT_ONCE = 256  # rows of before that one look takes in
 MAX_PIECES = 8  # pieces of steps in memory between two looks
