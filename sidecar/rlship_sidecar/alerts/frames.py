@@ -1,8 +1,8 @@
 """Rows of a store to frames: what is known of one step of the lead, in one lineage. Pure.
 
 A frame holds only what rules ask for. Its names are those of the catalogue, whichever of the names that the catalogue
-knows the job used, and the keys of rows as they are. `coverage/missing`, `coverage/short` and `tag/<tag>` are names,
-too.
+knows the job used, and the keys of rows as they are. `coverage/missing`, `coverage/short`, `coverage/expected` and
+`tag/<tag>` are names, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from rlship_sidecar.rows import (
     lineage_of,
 )
 
-MISSING, SHORT, TAG = "coverage/missing", "coverage/short", "tag/"
+MISSING, SHORT, EXPECTED, TAG = "coverage/missing", "coverage/short", "coverage/expected", "tag/"
+_ADDED_UP = (MISSING, SHORT, EXPECTED)  # over actors
 NONFINITE = "/nonfinite"
 JOINED = (STEP, ALIGNED, LEDGER)  # the kinds of rows that say something of a step of the lead
 MAX_PLACES = 16  # of the ranks that are missing or short, of which a frame names the first
@@ -107,6 +108,8 @@ class FrameNames:
         if MISSING in self._wanted:
             values[MISSING] = float(count_ranks(coverage.missing))
             ranks[MISSING] = _ones(actor, each_rank(coverage.missing))
+        if EXPECTED in self._wanted and row.unit.kind != LEDGER:
+            values[EXPECTED] = float(coverage.expected)
         if SHORT in self._wanted and row.unit.kind == STEP and not past:
             values[SHORT] = float(count_short(coverage))
             first = next(iter(coverage.short.values()), ())
@@ -339,15 +342,15 @@ def belongs(row: Row, axis: str) -> bool:
 
 def _add(part: Part, values: dict[str, float], ranks: dict[str, RankValues]) -> None:
     """Add what another actor's row says. Of a metric that several actors log the lead's counts, else the first one's;
-    ranks that are missing or short add up.
+    ranks that are missing, short or expected add up.
     """
     for name, value in part.values.items():
-        if name in (MISSING, SHORT):
+        if name in _ADDED_UP:
             values[name] = values.get(name, 0.0) + value
         else:
             values.setdefault(name, value)
     for name, found in part.ranks.items():
-        if name in (MISSING, SHORT):
+        if name in _ADDED_UP:
             ranks[name] = ranks.get(name, ()) + found
         else:
             ranks.setdefault(name, found)
