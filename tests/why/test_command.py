@@ -165,7 +165,8 @@ def test_a_healthy_job_has_nothing_to_explain(tmp_path: Path) -> None:
 def test_the_answer_for_people(tmp_path: Path) -> None:
     """The episode, the cause with its evidence in order of time and its host, others, and what was not logged."""
     watched(Job(tmp_path / "run", gpu_throttled).run())
-    head, about, first, *rest = run(tmp_path / "run").stdout.splitlines()
+    head, about, others, first, *rest = run(tmp_path / "run").stdout.splitlines()
+    assert others.startswith("  with it: slow_step (")
     assert head.startswith("run: imbalance, critical, firing, since step 7")
     assert about == "  a rank works longer than the others, or has more tokens at trainer/0.2"
     assert first.startswith("1. a GPU is slowed for heat or power [trainer/0.2 (n1)], weight ")
