@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlship_formats.catalogue.metrics import METRICS, lookup, lookup_evidence
 from rlship_formats.values import REDUCTIONS
@@ -36,7 +36,37 @@ MAX_PLACES = 16  # of the ranks that are missing or short, of which a frame name
 _ENDS = frozenset((*REDUCTIONS, "nonfinite", "argmax_rank", "argmax_replica"))
 _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
 
-RankValues = tuple[tuple[str, float], ...]  # by place, `<actor>/<replica>.<rank>`
+RankValues = Sequence[tuple[str, float]]  # by place, `<actor>/<replica>.<rank>`
+
+
+class _ActorRanks(Sequence[tuple[str, float]]):
+    """Values of an actor's ranks by place, in the unit of the catalogue. They are worked out at the first look."""
+
+    __slots__ = ("_actor", "_found", "_made", "_scale")
+
+    def __init__(self, actor: str, found: Sequence[tuple[str, float]], scale: float) -> None:
+        self._actor, self._found, self._scale = actor, found, scale
+        self._made: tuple[tuple[str, float], ...] | None = None
+
+    def _all(self) -> tuple[tuple[str, float], ...]:
+        if self._made is None:
+            self._made = tuple((f"{self._actor}/{rank}", value * self._scale) for rank, value in self._found)
+            self._found = ()
+        return self._made
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._all()[at]
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (other._all() if isinstance(other, _ActorRanks) else other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +108,17 @@ class FrameNames:
         self._wanted = frozenset(wanted) | {name.removesuffix(NONFINITE) for name in wanted}
         self._counted = tuple(sorted(name for name in self._wanted if name.endswith(NONFINITE)))
         self._tags = tuple(sorted(name for name in self._wanted if name.startswith(TAG)))
-        self._known: dict[tuple[str, str], tuple[_Named, ...]] = {}
+        self._known: dict[str, dict[str, tuple[_Named, ...]]] = {}  # by actor and key
 
     def part(self, row: Row, *, past: bool = False) -> Part:
         """What a row says of the names. `past`: it is that of an earlier lineage, of which nothing is short."""
         actor = row.unit.actor
         values: dict[str, float] = {}
         best: dict[str, tuple[int, str]] = {}
+        known = self._known.setdefault(actor, {})
         for key, value in row.values.items():
-            for name, scale, fit in self._of(actor, key):
+            named = known.get(key)
+            for name, scale, fit in self._of(actor, key) if named is None else named:
                 if name not in best or (fit, key) < best[name]:
                     best[name] = fit, key
                     values[name] = value * scale
@@ -99,7 +131,7 @@ class FrameNames:
             for name, scale, fit in self._of(actor, key):
                 if name not in fits or (fit, key) < fits[name]:
                     fits[name] = fit, key
-                    ranks[name] = tuple((f"{actor}/{place}", value * scale) for place, value in found)
+                    ranks[name] = _ActorRanks(actor, found, scale)
         self._add_coverage(row, values, ranks, past=past)
         return Part(lineage_of(row), row.t, values, ranks)
 
@@ -118,12 +150,11 @@ class FrameNames:
             values[name] = float(name.removeprefix(TAG) in row.tags)
 
     def _of(self, actor: str, key: str) -> tuple[_Named, ...]:
-        known = self._known.get((actor, key))
-        if known is None:
-            known = self._known[actor, key] = tuple(
-                one for one in _names(actor, key, self._lead) if one.name in self._wanted
-            )
-        return known
+        known = self._known.setdefault(actor, {})
+        named = known.get(key)
+        if named is None:
+            named = known[key] = tuple(one for one in _names(actor, key, self._lead) if one.name in self._wanted)
+        return named
 
 
 def _ones(actor: str, ranks: Iterator[RankName]) -> RankValues:
@@ -351,6 +382,6 @@ def _add(part: Part, values: dict[str, float], ranks: dict[str, RankValues]) -> 
             values.setdefault(name, value)
     for name, found in part.ranks.items():
         if name in _ADDED_UP:
-            ranks[name] = ranks.get(name, ()) + found
+            ranks[name] = (*ranks.get(name, ()), *found)
         else:
             ranks.setdefault(name, found)

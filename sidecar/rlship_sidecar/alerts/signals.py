@@ -196,11 +196,18 @@ def _beyond(signal: Signal, difference: float, least: float) -> bool:
 
 def _far_from_level(signal: Signal, usual: tuple[float, ...], value: float) -> bool:
     level = median(sorted(usual))
-    spread = SIGMA * median(sorted(abs(one - level) for one in usual))
-    scale = max(spread, LEAST_SPREAD * abs(level), TINY)
     difference = value - level
+    least = _least(signal, difference, level)
+    if not _beyond(signal, difference, least):
+        return False  # before the spread, which costs most
+    spread = SIGMA * median(sorted(abs(one - level) for one in usual))
+    return _beyond(signal, difference, max(least, signal.z * max(spread, LEAST_SPREAD * abs(level), TINY)))
+
+
+def _least(signal: Signal, difference: float, level: float) -> float:
+    """The difference from a level that is of practical size."""
     share = 1 - 1 / signal.ratio if difference < 0 else signal.ratio - 1
-    return _beyond(signal, difference, max(share * abs(level), signal.floor, signal.z * scale))
+    return max(share * abs(level), signal.floor)
 
 
 class _Trend(NamedTuple):
@@ -218,9 +225,13 @@ class _Trend(NamedTuple):
         return self.last + self.slope * ((self.half + count) / 2)
 
 
+def _last_half(values: Sequence[float]) -> float:
+    return median(sorted(values[-(len(values) // 2) :]))
+
+
 def _trend(values: Sequence[float]) -> _Trend:
     half = len(values) // 2
-    first, last = median(sorted(values[:half])), median(sorted(values[-half:]))
+    first, last = median(sorted(values[:half])), _last_half(values)
     slope = (last - first) / (len(values) - half)
     begin = len(values) - half + (half - 1) / 2  # the place of the middle of the last half
     residuals = sorted(abs(one - (last + slope * (at - begin))) for at, one in enumerate(values))
@@ -228,10 +239,14 @@ def _trend(values: Sequence[float]) -> _Trend:
 
 
 def _far_from_trend(signal: Signal, usual: tuple[float, ...], value: float) -> bool:
-    trend = _trend(usual)
-    least = max(signal.size, (signal.ratio - 1) * abs(trend.last), signal.z * trend.scale)
+    last = _last_half(usual)
+    least = max(signal.size, (signal.ratio - 1) * abs(last))
     # A bend of the curve is no break: the value has to be far from the newest values too.
-    return _beyond(signal, value - trend.ahead(1), least) and _beyond(signal, value - trend.last, least)
+    if not _beyond(signal, value - last, least):
+        return False  # before the spread, which costs most
+    trend = _trend(usual)
+    least = max(least, signal.z * trend.scale)
+    return _beyond(signal, value - trend.ahead(1), least) and _beyond(signal, value - last, least)
 
 
 def _growth(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
@@ -293,7 +308,7 @@ def _shift(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer
     if len(values) < signal.warmup + lately:
         return SignalAnswer(None, value), (last_frame, name, values)
     value = median(sorted(values[-lately:]))
-    truth = _has_shifted(signal, _trend(values[:-lately]), lately, value)
+    truth = _has_shifted(signal, values[:-lately], lately, value)
     place = _place_apart(signal, frame, name) if truth else ""
     return SignalAnswer(truth, value, place), (last_frame, name, values)
 
@@ -312,11 +327,14 @@ def _pace(now: tuple[Any, ...], last: Any) -> tuple[str, float] | None:
     return "", (now[2] - last[2]) / (now[1] - last[1])
 
 
-def _has_shifted(signal: Signal, trend: _Trend, lately: int, value: float) -> bool:
-    difference = value - trend.last
-    share = 1 - 1 / signal.ratio if difference < 0 else signal.ratio - 1
-    least = max(share * abs(trend.last), signal.floor, signal.z * trend.scale)
-    return _beyond(signal, difference, least) and _beyond(signal, value - trend.ahead(lately), least)
+def _has_shifted(signal: Signal, before: tuple[float, ...], lately: int, value: float) -> bool:
+    last = _last_half(before)
+    least = _least(signal, value - last, last)
+    if not _beyond(signal, value - last, least):
+        return False  # before the spread, which costs most
+    trend = _trend(before)
+    least = max(least, signal.z * trend.scale)
+    return _beyond(signal, value - last, least) and _beyond(signal, value - trend.ahead(lately), least)
 
 
 def _stalled(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
