@@ -94,9 +94,7 @@ FAULTS: dict[str, Callable[[StepFrame, int], StepFrame]] = {
     "lost_or_slow_place": lambda frame, at: replace(
         put(frame, {"coverage/missing": 1.0}), ranks={**frame.ranks, "coverage/missing": (("trainer/0.5", 1.0),)}
     ),
-    "slow_step": lambda frame, at: replace(
-        raised(frame, perf__step_s=1.4, upd__comm_s=9), t=frame.t + 0.4 * at * frame.values.get("perf/step_s", 20.0)
-    ),
+    "slow_step": lambda frame, at: replace(raised(frame, perf__step_s=1.4, upd__comm_s=9), t=frame.t + 8.0 * at),
     "entropy": lambda frame, at: put(
         raised(frame, train__entropy=0.96**at, train__grad_norm=0.97**at), {"reward/total": 0.5}
     ),
