@@ -181,7 +181,7 @@ class _Around:
             (f"generator/{at}.0", values["sync/pull_s"] * chance.gauss(0.9, 0.05)) for at in range(self._generators)
         )
         values["bal/rank_tokens/mean"] = values["data/step_tokens"] / len(per_rank["bal/rank_tokens"])
-        values["bal/rank_tokens"] = max(value for _, value in per_rank["bal/rank_tokens"])
+        values["bal/rank_tokens/max"] = max(value for _, value in per_rank["bal/rank_tokens"])
         return slower
 
 

@@ -132,6 +132,104 @@ def test_each_rule_fires_on_its_fault(name: str) -> None:
     assert episode.place == {"imbalance": "trainer/0.3", "lost_or_slow_place": "trainer/0.5"}.get(name, "")
 
 
+# Golden: severity, first, fired, last and end of what goes wrong slowly, and the signals that fired.
+SLOW_EPISODES = {
+    "slow_step": ("warning", 244, 250, 254, 264, "slower comm"),
+    "entropy": ("warning", 273, 275, 324, 334, "collapses vanishing"),
+    "kl_runaway": ("warning", 255, 257, 324, 334, "explodes climbs"),
+    "length_runaway": ("warning", 284, 286, 326, 336, "longer cut"),
+    "evaluation": ("warning", 263, 264, 323, 328, "slips_long widens_long"),
+    "host_memory": ("warning", 255, 257, 279, 289, "high fills"),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_goes_wrong_slowly_has_this_episode(name: str) -> None:
+    """The frames of its fault in test_each_rule_fires_on_its_fault give exactly this."""
+    until = FAULT_AT + SLOW[name][0]
+    frames = [
+        FAULTS[name](scored(frame), at - FAULT_AT) if FAULT_AT <= at < until else scored(frame)
+        for at, frame in enumerate(calm())
+    ]
+    (one,) = episodes_of(frames, name)
+    assert one.ended is not None
+    steps = (one.first.step, one.fired.step, one.last.step, one.ended.step)
+    assert (one.severity, *steps, " ".join(name for name, _ in one.evidence)) == SLOW_EPISODES[name]
+
+
+def slowed(frame: StepFrame, at: int, **factors: float) -> StepFrame:
+    """Steps take 1.6 times as long, by their metric and by their times."""
+    return replace(raised(frame, perf__step_s=1.6, **factors), t=frame.t + 12.0 * at) if at else frame
+
+
+QUIET: dict[str, Callable[[StepFrame, int], StepFrame]] = {
+    "slow_step with fewer ranks": lambda frame, at: put(slowed(frame, at), {"coverage/expected": 20.0 if at else 22.0}),
+    "slow_step with longer responses": lambda frame, at: slowed(frame, at, data__response_len=1.6),
+    "slow_step with as much more tokens": lambda frame, at: slowed(frame, at, data__step_tokens=1.7),
+    "entropy that falls while the reward rises": lambda frame, at: put(
+        raised(frame, train__entropy=0.96**at, train__grad_norm=0.97**at), {"reward/total": 0.3 + 0.005 * at}
+    ),
+    "length_runaway that costs nothing": lambda frame, at: raised(frame, data__response_len=1.015**at),
+    "evaluation that falls with the reward": lambda frame, at: put(
+        frame, {"eval/score": 0.4 - 0.0015 * at, "reward/total": 0.5 - 0.0015 * at}
+    ),
+    "kl_runaway that flattens": lambda frame, at: put(frame, {"train/kl_ref": 0.3 - 0.3 * 0.97**frame.index}),
+    "host_memory that stays": lambda frame, at: put(frame, {"node/host_mem_frac": 0.9 + 0.01 * (at % 2)}),
+}
+
+
+@pytest.mark.parametrize("case", QUIET)
+def test_one_sign_alone_is_quiet(case: str) -> None:
+    """What a healthy job does as well fires nothing: fewer ranks, longer responses, entropy spent for reward."""
+    frames = [QUIET[case](frame, max(0, at - FAULT_AT)) for at, frame in enumerate(calm(330))]
+    assert episodes_of(frames, case.partition(" ")[0]) == []
+
+
+def test_a_replica_that_goes_on_differing() -> None:
+    """One generator of six decodes at half the rate of the others in 8 of 10 frames: it is named."""
+
+    def slow(frame: StepFrame) -> StepFrame:
+        rates = [(one, value * (0.5 if "/2." in one else 1.0)) for one, value in frame.ranks["gen/decode_tokens_per_s"]]
+        return replace(frame, ranks={**frame.ranks, "gen/decode_tokens_per_s": tuple(rates)})
+
+    frames = [slow(frame) if at >= 100 else frame for at, frame in enumerate(calm(130))]
+    (one,) = episodes_of(frames, "lost_or_slow_place")
+    assert (one.place, one.first.step) == ("generator/2.0", 107)
+
+
+def test_tokens_spread_unevenly_though_the_slowest_rank_changes() -> None:
+    """Another rank has half as many tokens again in each step: no rank goes on differing, and the spread does."""
+
+    def uneven(frame: StepFrame, at: int) -> StepFrame:
+        mean = frame.values["bal/rank_tokens/mean"]
+        ranks = tuple(
+            (one, mean * (1.5 if i == at % 8 else 1)) for i, (one, _) in enumerate(frame.ranks["bal/rank_tokens"])
+        )
+        return replace(put(frame, {"bal/rank_tokens/max": 1.5 * mean}), ranks={**frame.ranks, "bal/rank_tokens": ranks})
+
+    frames = [uneven(frame, at) if at >= 100 else frame for at, frame in enumerate(calm(130))]
+    (one,) = episodes_of(frames, "imbalance")
+    assert (one.place, one.first.step, dict(one.evidence).keys()) == ("", 104, {"uneven", "spread"})
+
+
+@pytest.mark.parametrize(
+    ("total", "with_entropy", "fires"), [(0.22, False, True), (0.1, False, False), (0.1, True, True)]
+)
+def test_a_reward_that_falls_slowly(total: float, with_entropy: bool, fires: bool) -> None:
+    """A fall by 0.2 that no break shows is enough alone; half of it needs another sign."""
+    frames = []
+    for at, frame in enumerate(calm(340)):
+        way = min(1.0, max(0.0, (at - FAULT_AT) / 60))
+        entropy = {"train/entropy": 1.0 - 0.6 * way * with_entropy}
+        frames.append(
+            put(
+                frame,
+                {"reward/zero_std_frac": 0.3, "reward/total": 0.6 - 1.5 * total * way + 0.01 * (at % 3), **entropy},
+            )
+        )
+    assert [one.rule for one in episodes_of(frames, "reward_fault")] == ["reward_fault"] * fires
+
+
 def test_nan_fires_at_once() -> None:
     """One loss that is not finite is critical in that very frame, without any window."""
     frames = [put(frame, {"train/loss/nonfinite": float(at == 3)}) for at, frame in enumerate(calm(30))]
