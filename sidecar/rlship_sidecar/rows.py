@@ -361,13 +361,14 @@ class Row:
     def figures_from_json(cls, line: bytes) -> Row:
         """The same without its arrival, histograms and samples. Values of ranks are read from `line` once one looks."""
         body = _figures.decode(line)
+        late: Any = {key: LateRanks(values) for key, values in body.per_rank.items()}
         return cls(
             Unit.from_disk(body.actor, body.kind, body.index),
             body.t,
             body.x,
             body.m,
             _coverage(body.coverage),
-            per_rank={key: _LateRanks(values) for key, values in body.per_rank.items()},
+            per_rank=late,
             tags=tuple(body.tags),
         )
 
@@ -402,7 +403,7 @@ class _Figures(msgspec.Struct):
 _figures = msgspec.json.Decoder(_Figures)
 
 
-class _LateRanks(Sequence[tuple[str, float]]):
+class LateRanks(Sequence[tuple[str, float]]):
     """(rank, value) of each rank, which are read from JSON at the first look."""
 
     __slots__ = ("_found", "_text")

@@ -19,6 +19,7 @@ from rlship_sidecar.rows import (
     ALIGNED,
     LEDGER,
     STEP,
+    LateRanks,
     Lineage,
     RankName,
     Row,
@@ -40,7 +41,7 @@ RankValues = Sequence[tuple[str, float]]  # by place, `<actor>/<replica>.<rank>`
 
 
 class _ActorRanks(Sequence[tuple[str, float]]):
-    """Values of an actor's ranks by place, in the unit of the catalogue. They are worked out at the first look."""
+    """Late values of an actor's ranks by place, in the unit of the catalogue: worked out at the first look."""
 
     __slots__ = ("_actor", "_found", "_made", "_scale")
 
@@ -131,7 +132,7 @@ class FrameNames:
             for name, scale, fit in self._of(actor, key):
                 if name not in fits or (fit, key) < fits[name]:
                     fits[name] = fit, key
-                    ranks[name] = _ActorRanks(actor, found, scale)
+                    ranks[name] = _at_places(actor, found, scale)
         self._add_coverage(row, values, ranks, past=past)
         return Part(lineage_of(row), row.t, values, ranks)
 
@@ -155,6 +156,12 @@ class FrameNames:
         if named is None:
             named = known[key] = tuple(one for one in _names(actor, key, self._lead) if one.name in self._wanted)
         return named
+
+
+def _at_places(actor: str, found: Sequence[tuple[str, float]], scale: float) -> RankValues:
+    if isinstance(found, LateRanks):
+        return _ActorRanks(actor, found, scale)
+    return tuple((f"{actor}/{rank}", value * scale) for rank, value in found)
 
 
 def _ones(actor: str, ranks: Iterator[RankName]) -> RankValues:
