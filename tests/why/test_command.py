@@ -112,7 +112,7 @@ def nothing_known(now: Now) -> None:
 FAULTS: dict[str, tuple[Fault, str]] = {
     "reward_times_out": (reward_times_out, "reward"),
     "gpu_throttled": (gpu_throttled, "trainer/0.2"),
-    "replica_stale": (replica_stale, "generator"),
+    "replica_stale": (replica_stale, "generator/1.0"),
     "unknown": (nothing_known, "reward"),
     "rank_slow": (rank_slow, "trainer/0.2"),
     "lr_reset": (lr_reset, "settings"),

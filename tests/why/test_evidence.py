@@ -96,7 +96,7 @@ def test_a_change_that_is_slow_or_for_good() -> None:
 
 
 def test_steps_that_are_slow_for_good() -> None:
-    """`slows` goes by the times of frames alone; a step that took long once is none."""
+    """`slows` goes by the times of frames alone; a single long step does not show."""
     one = detector(metric=None, slows=1.15)
     ends = list(accumulate([10.0] * 40 + [60.0] + [10.0] * 20 + [13.0] * 30))
     made = [StepFrame((0, 0, 0), at, T0 + end, {}) for at, end in enumerate(ends)]
