@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import orjson
 
 from rlship_formats.values import Histogram
@@ -338,25 +339,13 @@ class Row:
     def from_json(cls, line: bytes | str) -> Row:
         """The inverse of `to_json`."""
         body: dict[str, Any] = orjson.loads(line)
-        coverage: dict[str, Any] = body["coverage"]
         arrival = body["arrival"]
         return cls(
             Unit.from_disk(body["actor"], body["kind"], body["index"]),
             body["t"],
             body["x"],
             body["m"],
-            Coverage(
-                tuple(coverage["ranks"]),
-                coverage["expected"],
-                tuple(coverage["missing"]),
-                tuple(coverage["absent"]),
-                tuple(coverage["attempts"]),
-                coverage["gap"],
-                tuple(coverage["underivable"]),
-                {key: tuple(ranks) for key, ranks in coverage.get("short", {}).items()},
-                coverage.get("lives", 1),
-                tuple(coverage["lineage"]) if "lineage" in coverage else None,
-            ),
+            _coverage(body["coverage"]),
             Arrival(body["row"], arrival["revision"], tuple(arrival["changed"]), arrival["closed"]),
             {
                 key: Histogram(tuple(hist["edges"]), tuple(hist["counts"]))
@@ -367,6 +356,75 @@ class Row:
             {table: [_sample(one) for one in found] for table, found in body.get("samples", {}).items()},
             tuple(body.get("asked", ())),
         )
+
+    @classmethod
+    def figures_from_json(cls, line: bytes) -> Row:
+        """The same without its arrival, histograms and samples. Values of ranks are read from `line` once one looks."""
+        body = _figures.decode(line)
+        late: Any = {key: LateRanks(values) for key, values in body.per_rank.items()}
+        return cls(
+            Unit.from_disk(body.actor, body.kind, body.index),
+            body.t,
+            body.x,
+            body.m,
+            _coverage(body.coverage),
+            per_rank=late,
+            tags=tuple(body.tags),
+        )
+
+
+def _coverage(body: dict[str, Any]) -> Coverage:
+    return Coverage(
+        tuple(body["ranks"]),
+        body["expected"],
+        tuple(body["missing"]),
+        tuple(body["absent"]),
+        tuple(body["attempts"]),
+        body["gap"],
+        tuple(body["underivable"]),
+        {key: tuple(ranks) for key, ranks in body.get("short", {}).items()},
+        body.get("lives", 1),
+        tuple(body["lineage"]) if "lineage" in body else None,
+    )
+
+
+class _Figures(msgspec.Struct):
+    actor: str
+    kind: str
+    index: Any
+    t: float
+    x: dict[str, Any]
+    m: dict[str, Any]
+    coverage: dict[str, Any]
+    per_rank: dict[str, msgspec.Raw] = {}
+    tags: list[str] = []
+
+
+_figures = msgspec.json.Decoder(_Figures)
+
+
+class LateRanks(Sequence[tuple[str, float]]):
+    """(rank, value) of each rank, which are read from JSON at the first look."""
+
+    __slots__ = ("_found", "_text")
+
+    def __init__(self, text: msgspec.Raw) -> None:
+        self._text: msgspec.Raw | None = text
+        self._found: list[tuple[str, float]] = []
+
+    def _all(self) -> list[tuple[str, float]]:
+        if self._text is not None:
+            self._found, self._text = list(orjson.loads(bytes(self._text)).items()), None
+        return self._found
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._all()[at]
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        return iter(self._all())
 
 
 def _text(samples: list[Sample]) -> bytes:

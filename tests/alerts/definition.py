@@ -58,15 +58,9 @@ def is_far(signal: Signal, usual: list[float], value: float) -> bool:
         least = max(signal.z * max(spread, 0.05 * abs(level), 1e-12), signal.floor)
         change = signal.ratio - 1 if value >= level else 1 - 1 / signal.ratio
         return in_direction(signal, value - level, max(least, change * abs(level)))
-    half = len(usual) // 2
-    early, late = statistics.median(usual[:half]), statistics.median(usual[-half:])
-    slope = (late - early) / (len(usual) - half)
-    middle = len(usual) - half + (half - 1) / 2
-    residuals = [abs(one - (late + slope * (at - middle))) for at, one in enumerate(usual)]
-    least = max(
-        signal.size, (signal.ratio - 1) * abs(late), signal.z * max(1.4826 * statistics.median(residuals), 1e-12)
-    )
-    ahead = late + slope * ((half + 1) / 2)
+    late, slope, spread = line_through(usual)
+    least = max(signal.size, (signal.ratio - 1) * abs(late), signal.z * spread)
+    ahead = late + slope * ((len(usual) // 2 + 1) / 2)
     return in_direction(signal, value - ahead, least) and in_direction(signal, value - late, least)
 
 
@@ -81,6 +75,8 @@ def bare_truth(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
         return is_late(signal, frames)
     if signal.kind == "peer":
         return is_apart(signal, frames)
+    if signal.kind == "shift":
+        return has_shifted(signal, frames)
     found = number(signal, frame)
     if found is None:
         return None
@@ -111,7 +107,55 @@ def has_grown(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
     if len(values) < signal.window:
         return None
     quarter = max(1, signal.window // 4)
-    return statistics.median(values[-quarter:]) - statistics.median(values[:quarter]) >= signal.size
+    medians = [statistics.median(part) for part in (values[:quarter], values[quarter : 2 * quarter])]
+    medians += [statistics.median(part) for part in (values[-2 * quarter :][:quarter], values[-quarter:])]
+    grown = medians[3] - medians[0]
+    if not in_direction(signal, grown, signal.size):
+        return False
+    if signal.ratio > 1 and max(medians[0], medians[3]) < signal.ratio * min(medians[0], medians[3]):
+        return False
+    if signal.z and abs(grown) < signal.z * line_through(values)[2]:
+        return False
+    sign = 1 if grown > 0 else -1
+    late, early = sign * (medians[3] - medians[2]), sign * (medians[1] - medians[0])
+    return not signal.bend or late >= signal.bend * early
+
+
+def line_through(values: list[float]) -> tuple[float, float, float]:
+    """The trend's value in the middle of the last half, its slope, and how far values usually are from it."""
+    half = len(values) // 2
+    early, late = statistics.median(values[:half]), statistics.median(values[-half:])
+    slope = (late - early) / (len(values) - half)
+    middle = len(values) - half + (half - 1) / 2
+    residuals = [abs(one - (late + slope * (at - middle))) for at, one in enumerate(values)]
+    return late, slope, max(1.4826 * statistics.median(residuals), 1e-12)
+
+
+def has_shifted(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
+    """Whether the last fifth of what is known is far from the rest and from where its trend leads."""
+    name, values, answer = "", list[float](), None
+    for before, frame in zip([None, *frames], frames):
+        answer = None
+        if signal.metrics:
+            found = number(signal, frame)
+        elif before is None or before.lineage != frame.lineage or frame.index <= before.index:
+            found = None
+        else:
+            found = "", (frame.t - before.t) / (frame.index - before.index)
+        if found is None:
+            continue
+        values = [*values, found[1]] if found[0] == name else [found[1]]
+        name, values = found[0], values[-signal.window :]
+        lately = max(1, signal.window // 5)
+        if len(values) < signal.warmup + lately:
+            continue
+        now, usual = statistics.median(values[-lately:]), values[:-lately]
+        late, slope, spread = line_through(usual)
+        ahead = late + slope * ((len(usual) // 2 + lately) / 2)
+        change = signal.ratio - 1 if now >= late else 1 - 1 / signal.ratio
+        least = max(change * abs(late), signal.floor, signal.z * spread)
+        answer = in_direction(signal, now - late, least) and in_direction(signal, now - ahead, least)
+    return answer
 
 
 def is_late(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:

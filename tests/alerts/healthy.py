@@ -1,4 +1,5 @@
-"""Frames of healthy runs: curves that bend, heavy tails, memory of the last step, bursts, pauses, restarts.
+"""Frames of healthy runs: curves that bend, heavy tails, memory of the last step, bursts, pauses, restarts, harder
+prompts, generators that join and leave.
 
 Nothing in them is a fault. The numbers are of the size that jobs log; rules were not fitted to them beyond what
 docs/alerts.md says.
@@ -15,6 +16,7 @@ from rlship_sidecar.rows import Lineage
 
 T0 = 1_763_600_000.0
 GIB = 2.0**30
+GENERATORS = 6
 
 
 class Noise:
@@ -50,6 +52,7 @@ def healthy(seed: int, count: int, ranks: int = 8) -> Iterator[StepFrame]:
     )
     noise = {name: Noise(chance, chance.uniform(0.5, 1.5), chance.choice((0.0, 0.3, 0.7))) for name in names}
     skew = [chance.gauss(1, 0.02) for _ in range(ranks)]
+    around = _Around(seed, eventful=eventful)
     t, lineage = T0, (0, 0, 0)
     at = 0
     step = 0
@@ -104,11 +107,82 @@ def healthy(seed: int, count: int, ranks: int = 8) -> Iterator[StepFrame]:
                 (f"trainer/0.{rank}", took * 0.6 * share * bias) for rank, (share, bias) in enumerate(zip(shares, skew))
             ),
         }
+        slower = around.add(step, done, took, values, per_rank)
+        t += slower
         lost = {name for name in values if chance.random() < 0.002}  # a value that a step lacks
         yield StepFrame(lineage, step, t, {name: one for name, one in values.items() if name not in lost}, per_rank)
         step += 1
         if eventful and chance.random() < 0.002 and step > 100:
             lineage, step, t = _again(lineage, chance), step - chance.randrange(0, 50), t + chance.uniform(60, 1800)
+
+
+STAGES = {
+    "perf/stage_s/rollout": (0.5, 0.12),
+    "perf/stage_s/reward": (0.05, 0.15),
+    "perf/stage_s/update": (0.25, 0.06),
+    "upd/comm_s": (0.05, 0.15),
+    "data/loading_s": (0.01, 0.4),
+    "data/batch_create_s": (0.1, 0.2),
+    "buf/get_s": (0.01, 0.3),
+    "sync/push_s": (0.03, 0.15),
+    "sync/pull_s": (0.03, 0.2),
+    "env/step_s": (0.02, 0.25),
+}  # the share of a step, and the noise
+
+
+class _Around:
+    """What else a healthy job logs: its stages, evaluations, hosts and replicas. `eventful`: prompts get harder now and
+    then, and generators join and leave.
+    """
+
+    def __init__(self, seed: int, *, eventful: bool) -> None:
+        chance = self._chance = random.Random(f"around {seed}")
+        self._eventful = eventful
+        size = chance.uniform(0.5, 1.5)
+        self._noise = {
+            name: Noise(chance, size * noise, chance.choice((0.0, 0.3, 0.7))) for name, (_, noise) in STAGES.items()
+        }
+        self._eval = Noise(chance, chance.uniform(0.005, 0.02), 0.0)
+        self._every = chance.choice((1, 10, 20, 50))
+        self._score = chance.uniform(0.1, 0.3), chance.uniform(0.1, 0.5)
+        self._host = chance.uniform(0.2, 0.85)
+        self._memory = Noise(chance, 0.01, 0.7)
+        self._rate = [chance.gauss(1, 0.04) for _ in range(GENERATORS)]
+        self._generators = GENERATORS
+        self._harder = 0.0
+
+    def add(
+        self, step: int, done: float, took: float, values: dict[str, float], per_rank: dict[str, RankValues]
+    ) -> float:
+        """Add it to what a step logs. Returns by how much the step takes longer for it."""
+        chance = self._chance
+        if self._eventful and chance.random() < 0.004:
+            self._harder = chance.uniform(-0.1, 0.1)
+        if self._eventful and chance.random() < 0.004:
+            self._generators = chance.randint(GENERATORS - 2, GENERATORS)
+        values["reward/total"] -= 0.5 * max(0.0, self._harder)
+        length = 1500 * (1 + 0.5 * done) * (1 + self._harder) * math.exp(chance.gauss(0, 0.03))
+        slower = took * (0.5 * (GENERATORS / self._generators - 1) + 0.5 * self._harder)
+        values["data/response_len"] = length
+        values["data/clip_ratio"] += 0.3 * max(0.0, self._harder)
+        values["perf/step_s"] = took + slower
+        for name, (share, _) in STAGES.items():
+            values[name] = share * took * math.exp(self._noise[name]())
+        if step % self._every == 0:
+            start, gain = self._score
+            values["eval/score"] = start + gain * done + self._eval()
+        values["node/host_mem_frac"] = min(0.94, self._host + 0.03 * done + self._memory())
+        values["coverage/expected"] = 16.0 + self._generators
+        rates = [values["gen/decode_tokens_per_s"] / GENERATORS * rate * chance.gauss(1, 0.06) for rate in self._rate]
+        per_rank["gen/decode_tokens_per_s"] = tuple(
+            (f"generator/{at}.0", rate) for at, rate in enumerate(rates[: self._generators])
+        )
+        per_rank["sync/pull_s"] = tuple(
+            (f"generator/{at}.0", values["sync/pull_s"] * chance.gauss(0.9, 0.05)) for at in range(self._generators)
+        )
+        values["bal/rank_tokens/mean"] = values["data/step_tokens"] / len(per_rank["bal/rank_tokens"])
+        values["bal/rank_tokens/max"] = max(value for _, value in per_rank["bal/rank_tokens"])
+        return slower
 
 
 def _again(lineage: Lineage, chance: random.Random) -> Lineage:

@@ -63,8 +63,8 @@ def test_the_list(folder: Path) -> None:
     assert second.startswith("  resolved    warning   high, steps 1..2, fired at 2 (")
     assert rest[:2] == ["      it 20", "      x is high"]
     (blind,) = rest[2:]
-    assert blind.startswith("  11 rules saw none of their metrics: divergence, memory, ")
-    assert blind.endswith(f", kv_thrash; rlship alerts test {folder} lists the signals")
+    assert blind.startswith("  16 rules saw none of their metrics: divergence, memory, ")
+    assert blind.endswith(f", host_memory; rlship alerts test {folder} lists the signals")
 
 
 def test_rules_that_see_a_metric_are_not_named(folder: Path) -> None:

@@ -131,6 +131,39 @@ def test_ranks_coverage_and_tags() -> None:
     assert frame.values == {"coverage/missing": 2.0, "coverage/short": 2.0, "tag/eval": 1.0, "tag/x": 0.0}
 
 
+def test_a_row_that_is_read_for_frames_alone_says_the_same() -> None:
+    """Without arrival, histograms and samples, and with values of ranks that are read late, a frame is bit for bit that
+    of the whole row; so is what differs from it.
+    """
+    whole = row(
+        4,
+        {"loss": 0.1 + 0.2, "grad_norm": 5e-324},
+        per_rank={"rwd/latency_s": [("0.0", 1 / 3), ("0.1", -0.0)], "bal/rank_active_s": [("0.0", 1e300)]},
+        coverage={"missing": ("0.2-3",), "short": {"trainer/loss": ("0.1",)}},
+        lineage=(1, 2, 3),
+        tags=["eval"],
+    )
+    names = ("train/loss", "train/grad_norm", "rwd/latency_s", "bal/rank_active_s", "coverage/missing", "tag/eval")
+    part, of_figures = (
+        FrameNames(names, "trainer").part(read(whole.to_json())) for read in (Row.from_json, Row.figures_from_json)
+    )
+    assert of_figures == part and repr(of_figures.values) == repr(part.values)
+    assert [list(map(repr, one)) for one in of_figures.ranks.values()] == [
+        list(map(repr, one)) for one in part.ranks.values()
+    ]
+    other = FrameNames(names, "trainer").part(
+        replace(whole, per_rank={**whole.per_rank, "trainer/rwd/latency_s": [("0.0", 9.0)]})
+    )
+    assert other != of_figures and len(of_figures.ranks["rwd/latency_s"]) == 2
+
+
+def test_expected_ranks_add_up() -> None:
+    """`coverage/expected` counts the ranks of all actors of a frame."""
+    rows = [row(1, {"loss": 1.0}), row(1, {"kv": 0.5}, actor="generator", kind=ALIGNED, coverage={"expected": 6})]
+    (frames,) = frames_of(rows, "coverage/expected").values()
+    assert frames[1].values == {"coverage/expected": 7.0}
+
+
 def test_other_actors_join_by_their_unit() -> None:
     """Aligned units and steps on the lead's axis are part of a frame, in any order; windows and other axes are not."""
     rows = [

@@ -285,7 +285,7 @@ def test_units_fit_names_and_reductions() -> None:
         ("gen/preemptions", ("rate",), False),
         ("gen/kv_usage", ("max", "mean"), False),
         ("gen/ttft_s", ("p50", "p99"), False),
-        ("policy_version", ("min", "max"), False),
+        ("policy_version", ("min", "max"), True),
         ("buf/size", ("sum_last", "max"), False),
         ("bal/rank_active_s", ("max",), True),
         ("buf/evicted", ("sum", "rate"), False),

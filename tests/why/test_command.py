@@ -113,7 +113,7 @@ def nothing_known(now: Now) -> None:
 FAULTS: dict[str, tuple[Fault, str]] = {
     "reward_times_out": (reward_times_out, "reward"),
     "gpu_throttled": (gpu_throttled, "trainer/0.2"),
-    "replica_stale": (replica_stale, "generator"),
+    "replica_stale": (replica_stale, "generator/1.0"),
     "unknown": (nothing_known, "reward"),
     "rank_slow": (rank_slow, "trainer/0.2"),
     "lr_reset": (lr_reset, "settings"),
@@ -166,7 +166,8 @@ def test_a_healthy_job_has_nothing_to_explain(tmp_path: Path) -> None:
 def test_the_answer_for_people(tmp_path: Path) -> None:
     """The episode, the cause with its evidence in order of time and its host, others, and what was not logged."""
     watched(Job(tmp_path / "run", gpu_throttled).run())
-    head, about, first, *rest = run(tmp_path / "run").stdout.splitlines()
+    head, about, others, first, *rest = run(tmp_path / "run").stdout.splitlines()
+    assert others.startswith("  with it: slow_step (")
     assert head.startswith("run: imbalance, critical, firing, since step 7")
     assert about == "  a rank works longer than the others, or has more tokens at trainer/0.2"
     assert first.startswith("1. a GPU is slowed for heat or power [trainer/0.2 (n1)], weight ")

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -81,6 +82,26 @@ def test_each_kind_of_sign(
 ) -> None:
     """It shows from the first frame that counts to the last one; single frames of a level do not count."""
     assert spans(detector(**given), values) == expected
+
+
+def test_a_change_that_is_slow_or_for_good() -> None:
+    """With `lasting` a level that stays higher, and a curve that goes far over many frames, show as well."""
+    chance = random.Random(4)
+    level = [1 + chance.gauss(0, 0.02) for _ in range(60)] + [1.2 + chance.gauss(0, 0.02) for _ in range(30)]
+    stays, leaves = (detectors_of(sign_of(change="up", size=2, **more)) for more in ({"lasting": 1.15}, {}))
+    assert [spans(one, level) for one in leaves] == [[]]
+    assert [spans(one, level)[0][0] for one in stays if spans(one, level)] == [65]
+    sinks = [2 * 0.98**at + chance.gauss(0, 0.01) for at in range(120)]
+    _, slow = detectors_of(sign_of(metric="train/entropy", change="down", size=0.1, lasting=2.0))
+    assert spans(slow, sinks, "train/entropy") == [(59, 119)]
+
+
+def test_steps_that_are_slow_for_good() -> None:
+    """`slows` goes by the times of frames alone; a single long step does not show."""
+    one = detector(metric=None, slows=1.15)
+    ends = list(accumulate([10.0] * 40 + [60.0] + [10.0] * 20 + [13.0] * 30))
+    made = [StepFrame((0, 0, 0), at, T0 + end, {}) for at, end in enumerate(ends)]
+    assert [stretch[0] for stretch in follow(one, made).stretches] == [65]
 
 
 def test_a_break_with_the_trend() -> None:

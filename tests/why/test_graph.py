@@ -142,6 +142,8 @@ MISTAKES = {
     "[sign.x]\nsays = 'a'\nmetric = 'rwd/timeouts'\nchange = 'down'": (4, "known healthy value", "allowed: up"),
     "[sign.x]\nsays = 'a'\nmetric = 'train/loss'\napart = 'up'": (4, "has no usual floor", "add floor"),
     "[sign.x]\nsays = 'a'\nmetric = 'm'\nchange = 'upp'\nsize = 2": (4, "'upp' is not allowed", 'did you mean "up"?'),
+    "[sign.x]\nsays = 'a'\nmetric = 'm'\nabove = 1\nlasting = 2": (5, "is not allowed here", "beside change"),
+    "[sign.x]\nsays = 'a'\nmetric = 'train/loss'\nchange = 'up'\nlasting = 0.5": (5, "is not allowed", ">= 1"),
     "[sign.x]\nsays = 'a'\nmetric = 'm'\nabove = inf": (4, "'inf' is not allowed", "a finite number"),
     "[sign.x]\nsays = 'a'\nmetric = 'm'\nfalls = false": (4, "False is not allowed", "allowed: true"),
     "[sign.x]\nsays = 'a'\nmetric = 'm'\nstuck = 1": (4, "'1' is not allowed", "2..200"),

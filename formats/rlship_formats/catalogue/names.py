@@ -368,6 +368,7 @@ PER_RANK = frozenset(
         "upd/backward_s",
         "upd/comm_s",
         "sync/pull_s",
+        "policy_version",
         "node/xid",
     )
 )

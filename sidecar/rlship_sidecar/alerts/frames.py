@@ -1,8 +1,8 @@
 """Rows of a store to frames: what is known of one step of the lead, in one lineage. Pure.
 
 A frame holds only what rules ask for. Its names are those of the catalogue, whichever of the names that the catalogue
-knows the job used, and the keys of rows as they are. `coverage/missing`, `coverage/short` and `tag/<tag>` are names,
-too.
+knows the job used, and the keys of rows as they are. `coverage/missing`, `coverage/short`, `coverage/expected` and
+`tag/<tag>` are names, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlship_formats.catalogue.metrics import METRICS, lookup, lookup_evidence
 from rlship_formats.values import REDUCTIONS
@@ -19,6 +19,7 @@ from rlship_sidecar.rows import (
     ALIGNED,
     LEDGER,
     STEP,
+    LateRanks,
     Lineage,
     RankName,
     Row,
@@ -28,14 +29,45 @@ from rlship_sidecar.rows import (
     lineage_of,
 )
 
-MISSING, SHORT, TAG = "coverage/missing", "coverage/short", "tag/"
+MISSING, SHORT, EXPECTED, TAG = "coverage/missing", "coverage/short", "coverage/expected", "tag/"
+_ADDED_UP = (MISSING, SHORT, EXPECTED)  # over actors
 NONFINITE = "/nonfinite"
 JOINED = (STEP, ALIGNED, LEDGER)  # the kinds of rows that say something of a step of the lead
 MAX_PLACES = 16  # of the ranks that are missing or short, of which a frame names the first
 _ENDS = frozenset((*REDUCTIONS, "nonfinite", "argmax_rank", "argmax_replica"))
 _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
 
-RankValues = tuple[tuple[str, float], ...]  # by place, `<actor>/<replica>.<rank>`
+RankValues = Sequence[tuple[str, float]]  # by place, `<actor>/<replica>.<rank>`
+
+
+class _ActorRanks(Sequence[tuple[str, float]]):
+    """Late values of an actor's ranks by place, in the unit of the catalogue: worked out at the first look."""
+
+    __slots__ = ("_actor", "_found", "_made", "_scale")
+
+    def __init__(self, actor: str, found: Sequence[tuple[str, float]], scale: float) -> None:
+        self._actor, self._found, self._scale = actor, found, scale
+        self._made: tuple[tuple[str, float], ...] | None = None
+
+    def _all(self) -> tuple[tuple[str, float], ...]:
+        if self._made is None:
+            self._made = tuple((f"{self._actor}/{rank}", value * self._scale) for rank, value in self._found)
+            self._found = ()
+        return self._made
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._all()[at]
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (other._all() if isinstance(other, _ActorRanks) else other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +109,17 @@ class FrameNames:
         self._wanted = frozenset(wanted) | {name.removesuffix(NONFINITE) for name in wanted}
         self._counted = tuple(sorted(name for name in self._wanted if name.endswith(NONFINITE)))
         self._tags = tuple(sorted(name for name in self._wanted if name.startswith(TAG)))
-        self._known: dict[tuple[str, str], tuple[_Named, ...]] = {}
+        self._known: dict[str, dict[str, tuple[_Named, ...]]] = {}  # by actor and key
 
     def part(self, row: Row, *, past: bool = False) -> Part:
         """What a row says of the names. `past`: it is that of an earlier lineage, of which nothing is short."""
         actor = row.unit.actor
         values: dict[str, float] = {}
         best: dict[str, tuple[int, str]] = {}
+        known = self._known.setdefault(actor, {})
         for key, value in row.values.items():
-            for name, scale, fit in self._of(actor, key):
+            named = known.get(key)
+            for name, scale, fit in self._of(actor, key) if named is None else named:
                 if name not in best or (fit, key) < best[name]:
                     best[name] = fit, key
                     values[name] = value * scale
@@ -98,7 +132,7 @@ class FrameNames:
             for name, scale, fit in self._of(actor, key):
                 if name not in fits or (fit, key) < fits[name]:
                     fits[name] = fit, key
-                    ranks[name] = tuple((f"{actor}/{place}", value * scale) for place, value in found)
+                    ranks[name] = _at_places(actor, found, scale)
         self._add_coverage(row, values, ranks, past=past)
         return Part(lineage_of(row), row.t, values, ranks)
 
@@ -107,6 +141,8 @@ class FrameNames:
         if MISSING in self._wanted:
             values[MISSING] = float(count_ranks(coverage.missing))
             ranks[MISSING] = _ones(actor, each_rank(coverage.missing))
+        if EXPECTED in self._wanted and row.unit.kind != LEDGER:
+            values[EXPECTED] = float(coverage.expected)
         if SHORT in self._wanted and row.unit.kind == STEP and not past:
             values[SHORT] = float(count_short(coverage))
             short = {rank for ranks in coverage.short.values() for rank in each_rank(ranks)}
@@ -115,12 +151,17 @@ class FrameNames:
             values[name] = float(name.removeprefix(TAG) in row.tags)
 
     def _of(self, actor: str, key: str) -> tuple[_Named, ...]:
-        known = self._known.get((actor, key))
-        if known is None:
-            known = self._known[actor, key] = tuple(
-                one for one in _names(actor, key, self._lead) if one.name in self._wanted
-            )
-        return known
+        known = self._known.setdefault(actor, {})
+        named = known.get(key)
+        if named is None:
+            named = known[key] = tuple(one for one in _names(actor, key, self._lead) if one.name in self._wanted)
+        return named
+
+
+def _at_places(actor: str, found: Sequence[tuple[str, float]], scale: float) -> RankValues:
+    if isinstance(found, LateRanks):
+        return _ActorRanks(actor, found, scale)
+    return tuple((f"{actor}/{rank}", value * scale) for rank, value in found)
 
 
 def _ones(actor: str, ranks: Iterable[RankName]) -> RankValues:
@@ -339,15 +380,15 @@ def belongs(row: Row, axis: str) -> bool:
 
 def _add(part: Part, values: dict[str, float], ranks: dict[str, RankValues]) -> None:
     """Add what another actor's row says. Of a metric that several actors log the lead's counts, else the first one's;
-    ranks that are missing or short add up.
+    ranks that are missing, short or expected add up.
     """
     for name, value in part.values.items():
-        if name in (MISSING, SHORT):
+        if name in _ADDED_UP:
             values[name] = values.get(name, 0.0) + value
         else:
             values.setdefault(name, value)
     for name, found in part.ranks.items():
-        if name in (MISSING, SHORT):
-            ranks[name] = ranks.get(name, ()) + found
+        if name in _ADDED_UP:
+            ranks[name] = (*ranks.get(name, ()), *found)
         else:
             ranks.setdefault(name, found)

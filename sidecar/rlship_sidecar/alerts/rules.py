@@ -63,12 +63,13 @@ _TAKES: dict[str, tuple[str, ...]] = {
     "equal": ("to", "size"),
     "level": ("direction", "ratio", "floor", "z", "window", "warmup"),
     "break": ("direction", "size", "ratio", "z", "window", "warmup"),
-    "growth": ("size", "window"),
+    "growth": ("size", "direction", "ratio", "z", "bend", "window"),
+    "shift": ("direction", "ratio", "floor", "z", "window", "warmup"),
     "stalled": ("size", "ratio", "window", "warmup"),
     "peer": ("direction", "ratio", "floor", "ranks", "same"),
 }
 _NEEDS: dict[str, tuple[str, ...]] = {"equal": ("to",), "level": ("ratio",), "break": ("size",), "growth": ("size",)}
-_NEEDS |= {"stalled": ("size",), "peer": ("ratio", "floor")}
+_NEEDS |= {"stalled": ("size",), "peer": ("ratio", "floor"), "shift": ("ratio",)}
 _RULE_KEYS = ("about", "look", "enabled", "warning", "critical", "calm", "need", "critical_need", "clear", "signals")
 
 
@@ -179,7 +180,7 @@ def _signal(at: Path, name: str, table: Any) -> Signal:
         hint = f'did you mean "{near[0]}"? {allowed}' if near else allowed
         raise BadRule((*at, "kind"), f"there is no kind of signal {kind!r}", hint)
     _require_known(at, table, (*_EVERY, *_TAKES[kind]), f"a signal {kind} takes")
-    needed = [*(() if kind == "stalled" else ("metric",)), *_NEEDS.get(kind, ())]
+    needed = [*(() if kind in ("stalled", "shift") else ("metric",)), *_NEEDS.get(kind, ())]
     if lacking := [key for key in needed if key not in table]:
         raise BadRule(at, f"a signal {kind} needs {lacking[0]}", f"it takes {', '.join((*_EVERY, *_TAKES[kind]))}")
     if kind in ("invariant", "above") and not table.keys() & {"low", "high"}:
@@ -189,14 +190,15 @@ def _signal(at: Path, name: str, table: Any) -> Signal:
     made = Signal(name, kind, metrics, **(_DEFAULTS.get(kind, {}) | given))
     if made.window < 4 or made.warmup > made.window:
         raise BadRule(at, f"window {made.window}, warmup {made.warmup}", "allowed: a window of 4.., warmup <= window")
-    if kind == "break" and made.warmup < 4:
+    if kind in ("break", "shift") and made.warmup < 4:
         raise BadRule((*at, "warmup"), f"{made.warmup} is not allowed", "a trend needs 4 frames or more")
     return made
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "break": {"window": 30},
-    "growth": {"window": 20, "warmup": 0},
+    "growth": {"window": 20, "warmup": 0, "z": 0.0},
+    "shift": {"window": 50, "warmup": 20},
     "stalled": {"window": 20, "warmup": 5, "ratio": 3.0},
 }
 
@@ -216,7 +218,7 @@ def _parameter(at: Path, key: str, value: Any) -> Any:
         raise BadRule(at, f"{value!r} is not allowed", "allowed: a finite number")
     if key == "ratio" and value < 1:
         raise BadRule(at, f"{value!r} is not allowed", "allowed: a number >= 1; direction says which way")
-    if key in ("size", "floor", "z") and value < 0:
+    if key in ("size", "floor", "z", "bend") and value < 0:
         raise BadRule(at, f"{value!r} is not allowed", "allowed: a number >= 0")
     return float(value)
 

@@ -49,6 +49,7 @@ class Signal:
     warmup: int = 20
     ranks: int = 4
     same: tuple[int, int] = (1, 1)
+    bend: float = 0.0
     hold: int = 0
     missing: Truth = None
 
@@ -216,30 +217,64 @@ def _beyond(signal: Signal, difference: float, least: float) -> bool:
 
 def _far_from_level(signal: Signal, usual: tuple[float, ...], value: float) -> bool:
     level = median(sorted(usual))
-    spread = SIGMA * median(sorted(abs(one - level) for one in usual))
-    scale = max(spread, LEAST_SPREAD * abs(level), TINY)
     difference = value - level
+    least = _least(signal, difference, level)
+    if not _beyond(signal, difference, least):
+        return False  # before the spread, which costs most
+    spread = SIGMA * median(sorted(abs(one - level) for one in usual))
+    return _beyond(signal, difference, max(least, signal.z * max(spread, LEAST_SPREAD * abs(level), TINY)))
+
+
+def _least(signal: Signal, difference: float, level: float) -> float:
+    """The difference from a level that is of practical size."""
     share = 1 - 1 / signal.ratio if difference < 0 else signal.ratio - 1
-    return _beyond(signal, difference, max(share * abs(level), signal.floor, signal.z * scale))
+    return max(share * abs(level), signal.floor)
+
+
+class _Trend(NamedTuple):
+    """The line through the medians of the first and of the last half of values. `last` is its value in the middle of
+    the last half, `half` how many values that has, and `scale` the usual distance of a value from the line.
+    """
+
+    last: float
+    slope: float
+    half: int
+    scale: float
+
+    def ahead(self, count: int) -> float:
+        """Its value in the middle of the next `count` frames."""
+        return self.last + self.slope * ((self.half + count) / 2)
+
+
+def _last_half(values: Sequence[float]) -> float:
+    return median(sorted(values[-(len(values) // 2) :]))
+
+
+def _trend(values: Sequence[float]) -> _Trend:
+    half = len(values) // 2
+    first, last = median(sorted(values[:half])), _last_half(values)
+    slope = (last - first) / (len(values) - half)
+    begin = len(values) - half + (half - 1) / 2  # the place of the middle of the last half
+    residuals = sorted(abs(one - (last + slope * (at - begin))) for at, one in enumerate(values))
+    return _Trend(last, slope, half, max(SIGMA * median(residuals), TINY))
 
 
 def _far_from_trend(signal: Signal, usual: tuple[float, ...], value: float) -> bool:
-    """The trend goes through the medians of the first and of the last half of the window, to the next frame."""
-    half = len(usual) // 2
-    first, last = median(sorted(usual[:half])), median(sorted(usual[-half:]))
-    slope = (last - first) / (len(usual) - half)
-    ahead = (half + 1) / 2
-    expected = last + slope * ahead
-    begin = len(usual) - half + (half - 1) / 2  # the place of the middle of the last half
-    residuals = sorted(abs(one - (last + slope * (at - begin))) for at, one in enumerate(usual))
-    scale = max(SIGMA * median(residuals), TINY)
-    least = max(signal.size, (signal.ratio - 1) * abs(last), signal.z * scale)
+    last = _last_half(usual)
+    least = max(signal.size, (signal.ratio - 1) * abs(last))
     # A bend of the curve is no break: the value has to be far from the newest values too.
-    return _beyond(signal, value - expected, least) and _beyond(signal, value - last, least)
+    if not _beyond(signal, value - last, least):
+        return False  # before the spread, which costs most
+    trend = _trend(usual)
+    least = max(least, signal.z * trend.scale)
+    return _beyond(signal, value - trend.ahead(1), least) and _beyond(signal, value - last, least)
 
 
 def _growth(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
-    """True if the median of the last quarter of the window is at least `size` above that of its first quarter."""
+    """True if the median of the last quarter of the window is at least `size` from that of its first quarter, and
+    `ratio` times as much, and `z` spreads away; with `bend` the second half of the way took that much more than the
+    first.
+    """
     found = value_of(signal, frame)
     if found is None:
         return UNKNOWN, state
@@ -249,8 +284,78 @@ def _growth(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswe
     if len(values) < signal.window:
         return SignalAnswer(None, value), (name, values)
     quarter = max(1, signal.window // 4)
-    grown = median(sorted(values[-quarter:])) - median(sorted(values[:quarter]))
-    return SignalAnswer(grown >= signal.size, grown), (name, values)
+    first, last = median(sorted(values[:quarter])), median(sorted(values[-quarter:]))
+    grown = last - first
+    truth = _beyond(signal, grown, signal.size) and _is_times(signal, first, last)
+    if truth and signal.z:
+        truth = abs(grown) >= signal.z * _trend(values).scale
+    if truth and signal.bend:
+        second = median(sorted(values[quarter : 2 * quarter]))
+        third = median(sorted(values[-2 * quarter : -quarter]))
+        way = 1.0 if grown > 0 else -1.0
+        truth = way * (last - third) >= signal.bend * (way * (second - first))
+    return SignalAnswer(truth, grown), (name, values)
+
+
+def _is_times(signal: Signal, first: float, last: float) -> bool:
+    """Whether a value became `ratio` times as large, or as small, as it was."""
+    if signal.ratio == 1.0:
+        return True
+    low, high = (first, last) if last > first else (last, first)
+    return high >= signal.ratio * low
+
+
+def _shift(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
+    """True if the median of the last fifth of the window is far from the values before it, and from where their trend
+    leads: `ratio` times as much, `floor` away and `z` spreads. Without a metric it is about the seconds that a step
+    took, by the times of frames.
+    """
+    last_frame, name, before = state if state else (None, "", ())
+    if signal.metrics:
+        found = value_of(signal, frame)
+        if found is None:
+            return UNKNOWN, state
+    else:
+        now = (frame.lineage, frame.index, frame.t)
+        found = _pace(now, last_frame)
+        last_frame = now
+        if found is None:
+            return UNKNOWN, (last_frame, name, before)
+    if found[0] != name:
+        before = ()
+    name, value = found
+    values = (*before, value)[-signal.window :]
+    lately = max(1, signal.window // 5)
+    if len(values) < signal.warmup + lately:
+        return SignalAnswer(None, value), (last_frame, name, values)
+    value = median(sorted(values[-lately:]))
+    truth = _has_shifted(signal, values[:-lately], lately, value)
+    place = _place_apart(signal, frame, name) if truth else ""
+    return SignalAnswer(truth, value, place), (last_frame, name, values)
+
+
+def _place_apart(signal: Signal, frame: StepFrame, name: str) -> str:
+    """The rank with the value that stands out, if it is apart from the others; a change of all of them has no place."""
+    ranks = frame.ranks.get(name, ())
+    place = _place(signal, frame, name) if len(ranks) > 1 and not (signal.less or signal.of) else ""
+    return place if place and place in apart(signal, ranks) else ""
+
+
+def _pace(now: tuple[Any, ...], last: Any) -> tuple[str, float] | None:
+    """The seconds a step took since the frame before; None after a restart or a rollback."""
+    if last is None or tuple(last[0]) != tuple(now[0]) or now[1] <= last[1]:
+        return None
+    return "", (now[2] - last[2]) / (now[1] - last[1])
+
+
+def _has_shifted(signal: Signal, before: tuple[float, ...], lately: int, value: float) -> bool:
+    last = _last_half(before)
+    least = _least(signal, value - last, last)
+    if not _beyond(signal, value - last, least):
+        return False  # before the spread, which costs most
+    trend = _trend(before)
+    least = max(least, signal.z * trend.scale)
+    return _beyond(signal, value - last, least) and _beyond(signal, value - trend.ahead(lately), least)
 
 
 def _stalled(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
@@ -330,6 +435,7 @@ _KINDS: dict[str, Callable[[Signal, StepFrame, State], tuple[SignalAnswer, State
     "level": _against_past(_far_from_level),
     "break": _against_past(_far_from_trend),
     "growth": _growth,
+    "shift": _shift,
     "stalled": _stalled,
     "peer": _peer,
 }

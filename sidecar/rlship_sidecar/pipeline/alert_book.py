@@ -297,7 +297,7 @@ class AlertBook:
         found: dict[int, StepParts] = {}
         for actor, kind in sorted(self._places):
             for body in self._tables.bodies(actor, kind, first, last):
-                row = Row.from_json(body)
+                row = Row.figures_from_json(body)
                 parts = found.setdefault(row.unit.index, StepParts())
                 if (actor, kind) == (self._lead, STEP):
                     parts.lead[lineage_of(row)] = self._names.part(row)
@@ -305,7 +305,7 @@ class AlertBook:
                     parts.others[actor, kind] = self._names.part(row)
         for step, lineage, body in self._past.between(self._lead, first, last):
             if step in found:
-                found[step].lead[lineage] = self._names.part(Row.from_json(body), past=True)
+                found[step].lead[lineage] = self._names.part(Row.figures_from_json(body), past=True)
         return found
 
     # Rows out ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from rlship_sidecar.alerts.signals import START, UNKNOWN, Signal, SignalAnswer, 
 from rlship_sidecar.why.graph import DOWN, Sign, entry_of
 
 SAME = (3, 5)  # a rank is apart in 3 of 5 frames
+LASTING_Z, GROWTH, LASTS = 4.0, 60, (2, 3)  # spreads, window and frames of a change that is slow or for good
 LEAST_SHARE = 0.1  # of a growth lies in each quarter of its window
 END = 5  # frames without it end what shows
 INSIDE = "\0"  # begins the names of what a frame has for detectors alone
@@ -57,7 +58,25 @@ def detectors_of(sign: Sign) -> list[Detector]:
     if sign.test in ("event", "stalls"):
         signal = Signal(sign.name, "stalled", (), size=120, ratio=5, window=20, warmup=5)
         return [Detector(sign, "", signal if sign.test == "stalls" else None, (1, 1))]
-    return [_detector(sign, metric) for metric in sign.metrics]
+    if sign.test == "slows":
+        ratio = max(1.0, sign.value)
+        return [Detector(sign, "", Signal(sign.name, "shift", (), ratio=ratio, z=LASTING_Z), LASTS)]
+    lasting = [_lasting(sign, metric) for metric in sign.metrics if sign.lasting is not None]
+    return [*(_detector(sign, metric) for metric in sign.metrics), *lasting]
+
+
+def _lasting(sign: Sign, metric: str) -> Detector:
+    """Looks for a change that is slow, of a curve, or for good, of a level."""
+    entry = entry_of(metric)
+    kind = "level" if entry is None else entry.evidence.kind
+    size = sign.size if sign.size is not None or entry is None else entry.evidence.size
+    common: dict[str, Any] = {"direction": sign.value, "ratio": sign.lasting, "less": sign.less, "of": sign.of}
+    if kind == "curve":
+        window = min(GROWTH, sign.window or GROWTH)
+        made = Signal(sign.name, "growth", (metric,), size=size or 0.0, z=LASTING_Z, window=window, **common)
+    else:
+        made = Signal(sign.name, "shift", (metric,), floor=sign.floor or 0.0, z=LASTING_Z, **common)
+    return Detector(sign, metric, made, LASTS)
 
 
 def _detector(sign: Sign, metric: str) -> Detector:
@@ -90,6 +109,7 @@ def _by_kind(sign: Sign, metric: str, common: dict[str, Any]) -> Detector:
         return Detector(sign, metric, made, sign.need or (1, 1))
     if kind == "curve":
         window = sign.window or 30
+        common["warmup"] = min(20, window)
         made = Signal(sign.name, "break", (metric,), direction=sign.value, size=size, window=window, **common)
         return Detector(sign, metric, made, sign.need or (2, 3))
     ratio, window = max(1.0, size), sign.window or 50

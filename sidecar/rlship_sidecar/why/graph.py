@@ -49,9 +49,10 @@ TESTS: dict[str, str] = {
     "stuck": _COUNT,
     "event": _EVENT,
     "stalls": _TRUE,
+    "slows": _NUMBER,
 }
-_WITHOUT_METRIC = ("event", "stalls")
-_SIGN_KEYS = ("says", "metric", *TESTS, "size", "floor", "window", "need", "ranks", "start")
+_WITHOUT_METRIC = ("event", "stalls", "slows")
+_SIGN_KEYS = ("says", "metric", *TESTS, "size", "floor", "window", "lasting", "need", "ranks", "start")
 _SIGN_KEYS += ("less", "of", "at", "leads_to", "source")
 _CAUSE_KEYS = ("says", "at", *STRENGTHS, "look", "try", "source", "enabled")
 _EDGE_KEYS = ("within", "source")
@@ -73,9 +74,10 @@ class Sign:
     """What one metric shows. `test` is a key of TESTS and `value` what it is set to; docs/why.md explains them.
 
     Any one of `metrics` shows the sign. `size`, `floor` and `window` are None where the catalogue, or the test, has
-    them. `need` (k, n): it begins where the test is true in k of n frames. `ranks` make peers. With `start` only what
-    begins within so many frames of the run, or of an attempt, counts. `at` is where such a change has its origin, ""
-    for the actor that logs it.
+    them. A `change` shows as well where the metric goes slowly, or for good, to `lasting` times what it was; None: it
+    does not. `need` (k, n): it begins where the test is true in k of n frames. `ranks` make peers. With `start` only
+    what begins within so many frames of the run, or of an attempt, counts. `at` is where such a change has its origin,
+    "" for the actor that logs it.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Sign:
     size: float | None
     floor: float | None
     window: int | None
+    lasting: float | None
     need: tuple[int, int] | None
     ranks: int
     start: int | None
@@ -101,7 +104,7 @@ class Sign:
             return str(self.value)
         if self.test in ("below", "falls"):
             return DOWN
-        return UP if self.test in ("above", "grows", "rises", "jumps") else BOTH
+        return UP if self.test in ("above", "grows", "rises", "jumps", "slows") else BOTH
 
 
 class EvidencePart(NamedTuple):
@@ -266,6 +269,8 @@ def _sign(name: str, table: Mapping[str, Any], known: Collection[str]) -> Sign:
             raise BadGraph((*at, "metric"), f"{test} is of no metric", "leave metric out")
         raise BadGraph(at, "it has no metric", 'write metric = "NAME"; `rlship metrics` lists them')
     sized = {key: _number((*at, key), table[key], 0) for key in ("size", "floor") if key in table}
+    if "lasting" in table and (test != "change" or _number((*at, "lasting"), table["lasting"]) < 1):
+        raise BadGraph((*at, "lasting"), "is not allowed here", "allowed: a number >= 1, beside change")
     made = Sign(
         name=name,
         says=_text((*at, "says"), table.get("says", ""), needed=True),
@@ -275,6 +280,7 @@ def _sign(name: str, table: Mapping[str, Any], known: Collection[str]) -> Sign:
         size=sized.get("size"),
         floor=sized.get("floor"),
         window=_integer((*at, "window"), table["window"], 4, 200) if "window" in table else None,
+        lasting=_number((*at, "lasting"), table["lasting"]) if "lasting" in table else None,
         need=_pair((*at, "need"), table["need"]) if "need" in table else None,
         ranks=_integer((*at, "ranks"), table.get("ranks", 3), 2, MAX_STEPS),
         start=_integer((*at, "start"), table["start"], 1, 200) if "start" in table else None,

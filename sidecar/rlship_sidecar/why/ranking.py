@@ -98,6 +98,8 @@ def symptoms_of(episode: Episode, rules: Sequence[Rule], graph: Graph, evidence:
 def _sees(signal: Signal, sign: Sign) -> bool:
     if signal.kind == "stalled" or sign.test == "stalls":
         return signal.kind == "stalled" and sign.test == "stalls"
+    if sign.test == "slows" or not signal.metrics:
+        return signal.kind == "shift" and not signal.metrics and sign.test == "slows"
     if (signal.kind == "peer") != (sign.test == "apart"):
         return False
     if (signal.less, signal.of) != (sign.less, sign.of) or not set(signal.metrics) & set(sign.metrics):
