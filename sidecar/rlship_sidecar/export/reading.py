@@ -246,7 +246,7 @@ class Originals:
         found: Counter[tuple[object, ...]] = Counter()
         for file in self._files:
             one = file.anew
-            with suppress(Unreadable):  # whoever reads the file for itself reports that
+            with suppress(Unreadable):  # reading the file for itself reports that
                 for entry in entries(one, [b'"sample"']):
                     if entry.kind == "sample" and entry.body.table == trl_completions.TABLE and one.open is not None:
                         place = (*_rank(one.open), entry.body.table, entry.step)
