@@ -62,8 +62,8 @@ def _sort_one(found: Sorted, key: str, value: Any, module: Any) -> None:
     elif (made := _converted(value, module)) is not None:
         _sort_media(found, key, made)
     elif hasattr(value, "tolist") and (count := count_of(value)) > 1:
-        # One on a GPU would have to be waited for: the writer says that it leaves it out.
-        if count > MAX_ELEMENTS and not getattr(value, "is_cuda", False):
+        # One on a device would have to be waited for: the writer says that it leaves it out.
+        if count > MAX_ELEMENTS and not _on_device(value):
             _sort_media(found, key, _binned(value, module))
         else:
             found.arrays[key] = value
@@ -86,6 +86,10 @@ def _sort_list(found: Sorted, key: str, value: Any, module: Any) -> None:
             _sort_one(found, key, item, module)
     elif value:
         found.texts[key] = [_text(item) if not isinstance(item, (str, float, int, dict)) else item for item in value]
+
+
+def _on_device(value: Any) -> bool:
+    return getattr(value, "is_cuda", False) or getattr(getattr(value, "device", None), "type", "cpu") != "cpu"
 
 
 def _binned(value: Any, module: Any) -> Any:

@@ -404,7 +404,9 @@ def test_tables_and_files_of_the_summary(tmp_path: Path) -> None:
 
 
 def test_more_numbers_than_a_line_has_room_for(tmp_path: Path) -> None:
-    """A list, an array or a tensor of more than 262,144 numbers is a histogram of its finite ones, as W&B makes one."""
+    """A list, an array or a tensor of more than 262,144 numbers is a histogram of its finite ones, as W&B makes one. A
+    tensor on a device is left out without being waited for, which stderr says.
+    """
     job = run(
         tmp_path,
         """
@@ -415,14 +417,21 @@ def test_more_numbers_than_a_line_has_room_for(tmp_path: Path) -> None:
             def double(self): return self.found.astype(numpy.float64)
             def tolist(self): raise MemoryError
             def numel(self): return self.found.size
+        class Device:
+            type = "npu"
+        class OnDevice(Tensor):
+            device = Device()
+            def detach(self): raise MemoryError
         run = wandb.init()
         many = numpy.arange(300_000, dtype=numpy.float32)
         odd = many.copy()
         odd[:1000] = numpy.nan
-        run.log({"list": [float(x) for x in many], "array": many.reshape(300, -1), "tensor": Tensor(odd)}, step=0)
+        found = {"array": many.reshape(300, -1), "tensor": Tensor(odd), "device": OnDevice(many)}
+        run.log({"list": [float(x) for x in many], **found}, step=0)
         run.finish()
         """,
     )
+    assert "device" in job.err and "300000 elements" in job.err
     ((_, found),) = metrics(job.file())
     assert {name: one["n"] for name, one in found.items()} == {"list": 300_000, "array": 300_000, "tensor": 299_000}
     assert {len(one["counts"]) for one in found.values()} == {64}
