@@ -491,6 +491,13 @@ static void rlship__say(const char *format, ...) {
     if (size < 0) return;
     size += head;
     if ((size_t)size > sizeof line - 2) size = (int)sizeof line - 2;
+    /* Names may hold anything: what moves the cursor is a blank, in UTF-8 too. */
+    for (; head < size; head++) {
+        unsigned char c = (unsigned char)line[head];
+        int wide = c == 0xC2 && head + 1 < size && ((unsigned char)line[head + 1] & 0xE0) == 0x80;
+        if (c < 0x20 || c == 0x7F || wide) line[head] = ' ';
+        if (wide) line[++head] = ' ';
+    }
     line[size++] = '\n';
     ready.fd = STDERR_FILENO;
     ready.events = POLLOUT;

@@ -604,7 +604,13 @@ func (w *Writer) refuse(call, why string) {
 // say writes one line to stderr, from a goroutine of its own: a pipe may have no reader. Past os.Stderr, which ends the
 // program where the pipe is closed. The channel is closed after it.
 func say(message string) <-chan struct{} {
-	text := strings.ToValidUTF8(strings.ReplaceAll(firstChars(message, 600), "\n", " "), "?")
+	blank := func(c rune) rune {
+		if unicode.IsControl(c) { // names may hold what moves the cursor
+			return ' '
+		}
+		return c
+	}
+	text := strings.Map(blank, strings.ToValidUTF8(firstChars(message, 600), "?"))
 	said := make(chan struct{})
 	go func() {
 		defer close(said)

@@ -1595,7 +1595,7 @@ class Notices {
   static say(message) {
     try {
       // Past process.stderr, which throws inside the program once the pipe's reader is gone.
-      fs.writeSync(2, `rlship: ${message.slice(0, 1000).replace(/[\n\r]/g, " ")}\n`);
+      fs.writeSync(2, `rlship: ${message.slice(0, 1000).replace(/\p{Cc}/gu, " ")}\n`);
     } catch {
       // There is nowhere to report it.
     }

@@ -139,8 +139,9 @@ _rlship_time() {
   _rlship_t="\"t\":$_rlship_s"
 }
 
-# One line on stderr, in a process of its own: without a reader a signal ends the process that writes.
-_rlship_say() { (printf 'rlship: %s\n' "$1" >&2) || :; }
+# One line on stderr, in a process of its own: without a reader a signal ends the process that writes. Names may hold
+# characters that move the cursor.
+_rlship_say() { (printf 'rlship: %s\n' "$(printf '%s' "$1" | LC_ALL=C tr '\001-\037\177' ' ')" >&2) || :; }
 
 # What is wrong, once for each topic.
 _rlship_tell() { # topic where message
