@@ -25,7 +25,9 @@ def caught(folder: Path, venv: Path) -> tuple[list[str], str]:
     """What is wrong at the server and in the rows, and how much was compared. The job's Python has no rlship."""
     home, experiment, truth = folder / "home", folder / "run", folder / "truth.json"
     with LoopbackBackend() as backend:
-        settings = environment(home, {**backend.environment(home), "RLSHIP_SINKS": "wandb"})
+        # On a busy machine an evaluation takes longer than the pause that ends a step.
+        patient = {"RLSHIP_SINKS": "wandb", "RLSHIP_IMPLICIT_S": "120"}
+        settings = environment(home, {**backend.environment(home), **patient})
         command = [*RLSHIP, "run", "--dir", str(experiment), "--watch", "--", str(venv / "bin" / "python"), str(JOB)]
         done = subprocess.run(
             [*command, "out", str(truth)], cwd=folder, env=settings, capture_output=True, text=True, timeout=LIMIT_S
