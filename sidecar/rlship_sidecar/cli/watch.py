@@ -20,7 +20,7 @@ from rlship_sidecar.cli.live import report
 from rlship_sidecar.cli.options import PATH, file_option, sinks_option
 from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.cli.signals import stop_on_signals
-from rlship_sidecar.cli.whereabouts import Said, Whereabouts
+from rlship_sidecar.cli.whereabouts import PrintedPlaces, Whereabouts
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def watch(
     ):
         if not quiet:
             only = os.path.realpath(directory) if has_screen else ""
-            on_status = Whereabouts(_say, on_status, only=only, finished=not alone, said=Said(places))
+            on_status = Whereabouts(_say, on_status, only=only, finished=not alone, said=PrintedPlaces(places))
         tell = _both(on_status, _print_json) if json else on_status
         code = daemon.watch(
             directory,

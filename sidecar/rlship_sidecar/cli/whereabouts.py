@@ -18,7 +18,7 @@ MAX_LINES = 5
 _MAX_SAID = 1 << 16
 
 
-class Said:
+class PrintedPlaces:
     """The experiments whose place was printed. With the descriptor of a file they outlive the process: a sidecar that
     is started again after a crash prints nothing twice.
     """
@@ -57,7 +57,7 @@ class Whereabouts:
         *,
         only: str = "",
         finished: bool = False,
-        said: Said | None = None,
+        said: PrintedPlaces | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._say = say
@@ -65,7 +65,7 @@ class Whereabouts:
         self._finished = finished
         self._then = then
         self._clock = clock
-        self._said = Said() if said is None else said
+        self._said = PrintedPlaces() if said is None else said
         self._since: float | None = None
 
     def __call__(self, statuses: list[Status]) -> None:
