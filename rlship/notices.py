@@ -47,7 +47,9 @@ def say(message: str) -> None:
     stream = sys.stderr
     if stream is None:
         return
-    text = f"rlship: {message[:_MAX_TEXT]}\n"
+    # Names of folders and actors may hold anything: characters that move the cursor are escaped.
+    shown = "".join([c if c.isprintable() else ascii(c)[1:-1] for c in message[:_MAX_TEXT]])
+    text = f"rlship: {shown[:_MAX_TEXT]}\n"
     try:
         fd = _descriptor(stream)
         if fd >= 0 and not threads.takes_text(fd):

@@ -12,6 +12,7 @@ from . import endings, family, threads
 from .encode import json_string
 from .guard import raised_by_signal
 from .hidden import is_secret
+from .hook.environment import is_named
 from .identity import MAX_NAME, Identity, bounded, detect
 from .logger import Logger
 from .notices import Notices, say
@@ -279,7 +280,7 @@ def _init(
     _hook()
     _loggers[folder, name] = logger
     _set_default(logger, inherited)
-    if logger.start() and identity.rank == 0 and identity.replica == "0":
+    if logger.start() and identity.rank == 0 and identity.replica == "0" and not is_named(folder):
         _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")
     start_sampling(logger, system_metrics, warn)
     if logger.begun:

@@ -8,6 +8,7 @@ import weakref
 
 from .. import registry, threads
 from ..guard import raised_by_signal
+from ..hook.environment import is_named
 from ..identity import detect
 from ..notices import Notices
 from ..steps import MAX_STEP, whole_step
@@ -138,7 +139,9 @@ class Recorder:
     def about(self, **members: Any) -> None:
         """Write facts about the run: config, summary, name, tags and so on. Before the first file is open they wait."""
         with self._lock:
-            self._set_summary(members.get("summary") or {})
+            if members.get("summary"):
+                self._set_summary(members["summary"])
+                members["summary"] = self._without_tables(members["summary"])
             if self._teller is not None:
                 if not self._teller.closed:
                     emptied = self._emptied(members)
@@ -164,6 +167,20 @@ class Recorder:
                 self._tallies.pop(key, None)
             else:
                 self._own.add(key)
+
+    def _without_tables(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a summary but for tables and files, which are written as those of `log` are."""
+        kept = dict(values)
+        for key in [key for key, value in values.items() if kinds.is_file_or_table(value)]:
+            found = kinds.sort({key: kept[key]}, self._module)
+            if found.tables or found.files:
+                del kept[key]
+                track, t = self._track(None), self.clock()
+                for name, table in found.tables.items():
+                    self._write_table(track, name, table, None, t)
+                for name, value in found.files:
+                    track.tell("media", self.keep_file(name, value, track, None, t), None, t)
+        return kept
 
     def keep_file(self, key: str, value: Any, track: Track, step: int | None, t: float) -> dict[str, Any]:
         """Copy the file of a media object into the experiment. Returns the facts about it."""
@@ -264,7 +281,7 @@ class Recorder:
 
     def _begin(self, track: Track, rank: int) -> None:
         """Write into the first file what was said of the run before."""
-        if track.start() and rank == 0:
+        if track.start() and rank == 0 and not is_named(self.place.folder):
             notices.once(f"folder {self.place.folder}", f"W&B's calls are written to {self.place.folder}/rlship")
         track.before_close = self._before_close
         said, self._said = self._said, {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..values import UnusableError, count_of, scalar, why_unusable
+from ..values import MAX_ELEMENTS, UnusableError, count_of, scalar, why_unusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 PLAIN = frozenset((float, int, bool))
-_MAX_LIST = 1 << 18
 
 
 class Sorted:
@@ -62,8 +61,12 @@ def _sort_one(found: Sorted, key: str, value: Any, module: Any) -> None:
         _sort_media(found, key, value)
     elif (made := _converted(value, module)) is not None:
         _sort_media(found, key, made)
-    elif hasattr(value, "tolist") and count_of(value) > 1:
-        found.arrays[key] = value
+    elif hasattr(value, "tolist") and (count := count_of(value)) > 1:
+        # One on a device would have to be waited for: the writer says that it leaves it out.
+        if count > MAX_ELEMENTS and not _on_device(value):
+            _sort_media(found, key, _binned(value, module))
+        else:
+            found.arrays[key] = value
     else:
         try:
             found.numbers[key] = value if getattr(value, "is_cuda", False) else scalar(value)
@@ -73,13 +76,39 @@ def _sort_one(found: Sorted, key: str, value: Any, module: Any) -> None:
 
 def _sort_list(found: Sorted, key: str, value: Any, module: Any) -> None:
     kinds = set(map(type, value))
-    if value and len(value) <= _MAX_LIST and kinds <= PLAIN:
-        found.arrays[key] = list(value)
+    if value and kinds <= PLAIN:
+        if len(value) > MAX_ELEMENTS:
+            _sort_media(found, key, _binned(value, module))
+        else:
+            found.arrays[key] = list(value)
     elif value and all(is_ours(item) or _is_figure(item) for item in value):
         for item in value:
             _sort_one(found, key, item, module)
     elif value:
         found.texts[key] = [_text(item) if not isinstance(item, (str, float, int, dict)) else item for item in value]
+
+
+def _on_device(value: Any) -> bool:
+    return getattr(value, "is_cuda", False) or getattr(getattr(value, "device", None), "type", "cpu") != "cpu"
+
+
+def _binned(value: Any, module: Any) -> Any:
+    """The finite ones of more numbers than a line has room for, as a histogram of the client's."""
+    import numpy
+
+    if hasattr(value, "detach"):  # a tensor of torch, perhaps of a type that numpy lacks
+        value = value.detach().double()
+    numbers = numpy.asarray(value, dtype=numpy.float64).reshape(-1)
+    return module.Histogram(numbers[numpy.isfinite(numbers)])
+
+
+def is_file_or_table(value: Any) -> bool:
+    """Whether a value is no figure but a file or a table: an object of the client's or of another package."""
+    return is_ours(value) or _is_figure(value) or _package(value) == "pandas"
+
+
+def _package(value: Any) -> str:
+    return (type(value).__module__ or "").partition(".")[0]
 
 
 def _sort_media(found: Sorted, key: str, value: Any) -> None:
@@ -112,11 +141,11 @@ def _summary(edges: list[Any], counts: list[Any]) -> dict[str, Any]:
 
 def is_ours(value: Any) -> bool:
     """True for an object of one of the client's own types."""
-    return (type(value).__module__ or "").partition(".")[0] == "wandb"
+    return _package(value) == "wandb"
 
 
 def _is_figure(value: Any) -> bool:
-    return (type(value).__module__ or "").partition(".")[0] in ("matplotlib", "PIL", "plotly")
+    return _package(value) in ("matplotlib", "PIL", "plotly")
 
 
 def _converted(value: Any, module: Any) -> Any:

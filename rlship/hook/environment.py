@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
 SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
+NAMED = "RLSHIP_NAMED"  # the folder that `rlship run` names on stderr
 _OURS = os.path.join("rlship", "hook", "site")
 
 
@@ -18,10 +19,15 @@ def with_hook(environ: Mapping[str, str], folder: str, actor: str = "") -> dict[
     found = without_hook(environ)
     path = found.get("PYTHONPATH")
     found["PYTHONPATH"] = f"{SITE}{os.pathsep}{path}" if path else SITE
-    found["RLSHIP_DIR"] = folder
+    found["RLSHIP_DIR"] = found[NAMED] = folder
     if actor:
         found["RLSHIP_ACTOR"] = actor
     return found
+
+
+def is_named(folder: str) -> bool:
+    """Whether this process runs below `rlship run`, which names the folder itself, with where the run can be seen."""
+    return os.environ.get(NAMED) == folder
 
 
 def without_hook(environ: Mapping[str, str]) -> dict[str, str]:

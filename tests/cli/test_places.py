@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.cli.places import require
 from rlship_sidecar.errors import NothingToWatch
 
@@ -69,3 +71,11 @@ def test_the_writers_folder_is_answered_with_its_parent(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "trainer.jsonl").touch()
     assert hint(folder) == f"give its parent: {tmp_path}"
+
+
+@pytest.mark.parametrize("verb", ["watch", "status", "replay", "export", "query", "doctor", "alerts", "why", "sysmon"])
+def test_an_empty_folder_is_not_the_current_one(verb: str) -> None:
+    """As from a variable without a value: the verb ends with usage and does nothing."""
+    words = ["SELECT 1", ""] if verb == "query" else [""]
+    done = CliRunner().invoke(rlship, [verb, *words])
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, "rlship: DIR is empty"), done.output

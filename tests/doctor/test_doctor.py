@@ -294,6 +294,23 @@ def test_a_hook_that_leads_nowhere(tmp_path: Path) -> None:
     assert mends("--python", tmp_path / "none")[0][0] == "hook"
 
 
+def test_variables_that_cannot_be_used_hide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is named, and all else is looked at as if it was not there: W&B, and the settings of experiments."""
+    experiment = an_experiment(tmp_path / "exp")
+    monkeypatch.setenv("RLSHIP_GRACE_S", "soon")
+    monkeypatch.setenv("RLSHIP_SINK", "jsonl")
+    monkeypatch.setenv("RLSHIP_SAMPLES", "-1")
+    monkeypatch.setenv("WANDB_MODE", "online")
+    found = mends(experiment)
+    assert sorted((about, what.partition(" ")[0]) for about, what, _ in found) == [
+        ("settings", "RLSHIP_GRACE_S"),
+        ("settings", "RLSHIP_SAMPLES"),
+        ("settings", "RLSHIP_SINK"),
+        ("wandb", "no"),
+    ]
+    assert os.environ["RLSHIP_GRACE_S"] == "soon"
+
+
 def test_settings_of_wandb_that_the_sink_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The finding has the sink's words."""
     monkeypatch.setenv("WANDB_MODE", "disabled")

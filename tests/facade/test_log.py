@@ -371,3 +371,70 @@ def test_what_the_run_is(tmp_path: Path) -> None:
         *("fixed", "renamed", "team", "proj", "team/proj/fixed", True, "g", False, True, True, True, True, None)
     ]
     assert job.file()[0]["labels"] == {"source": "wandb", "wandb_id": "fixed"}
+
+
+def test_tables_and_files_of_the_summary(tmp_path: Path) -> None:
+    """A table that is set in the summary is samples, as one that is logged, and a picture is a file; a table that was
+    logged already adds nothing. What stands beside them is in the summary.
+    """
+    job = run(
+        tmp_path,
+        """
+        run = wandb.init()
+        table = wandb.Table(columns=["x", "reward"], data=[[1, 0.5], [2, 0.25]])
+        run.log({"seen": table}, step=0)
+        run.summary["seen"] = table
+        run.summary["worst"] = wandb.Table(columns=["x"], data=[[7]])
+        run.summary.update({"best": 0.9, "page": wandb.Html("<p>x</p>")})
+        print(json.dumps([type(run.summary["worst"]).__name__, run.summary["best"]]))
+        run.finish()
+        """.replace("run = wandb.init()", "import json; run = wandb.init()"),
+    )
+    assert job.values() == ["Table", 0.9]
+    found = job.file()
+    assert [(one.get("step"), one["row"]) for one in samples(found, "seen")] == [
+        (0, {"x": 1, "reward": 0.5}),
+        (0, {"x": 2, "reward": 0.25}),
+    ]
+    assert [(one.get("step"), one["row"]) for one in samples(found, "worst")] == [(None, {"x": 7})]
+    assert said(found)["summary"] == {"best": 0.9}
+    (page,) = events(found, "media")
+    assert page["attrs"]["key"] == "page"
+    assert (job.experiment / "rlship" / page["attrs"]["path"]).read_text().endswith("<p>x</p>")
+
+
+def test_more_numbers_than_a_line_has_room_for(tmp_path: Path) -> None:
+    """A list, an array or a tensor of more than 262,144 numbers is a histogram of its finite ones, as W&B makes one. A
+    tensor on a device is left out without being waited for, which stderr says.
+    """
+    job = run(
+        tmp_path,
+        """
+        import numpy, sys
+        class Tensor:  # as torch has it, of a type that numpy lacks
+            def __init__(self, found): self.found, self.shape, self.ndim = found, found.shape, found.ndim
+            def detach(self): return self
+            def double(self): return self.found.astype(numpy.float64)
+            def tolist(self): raise MemoryError
+            def numel(self): return self.found.size
+        class Device:
+            type = "npu"
+        class OnDevice(Tensor):
+            device = Device()
+            def detach(self): raise MemoryError
+        run = wandb.init()
+        many = numpy.arange(300_000, dtype=numpy.float32)
+        odd = many.copy()
+        odd[:1000] = numpy.nan
+        found = {"array": many.reshape(300, -1), "tensor": Tensor(odd), "device": OnDevice(many)}
+        run.log({"list": [float(x) for x in many], **found}, step=0)
+        run.finish()
+        """,
+    )
+    assert "device" in job.err and "300000 elements" in job.err
+    ((_, found),) = metrics(job.file())
+    assert {name: one["n"] for name, one in found.items()} == {"list": 300_000, "array": 300_000, "tensor": 299_000}
+    assert {len(one["counts"]) for one in found.values()} == {64}
+    row = job.rows()[0]
+    assert abs(row["array/mean"] - 149_999.5) < 10
+    assert (row["list/min"], row["list/max"], row["tensor/min"]) == (0.0, 299_999.0, 1000.0)

@@ -10,15 +10,17 @@ from typing import Any
 
 import pyarrow  # type: ignore[import-untyped, unused-ignore]
 import pytest
+from click.testing import CliRunner
 from pyarrow import parquet
 
 from rlship_formats.foreign import parquet as rows
 from rlship_formats.foreign.contract import BadRecord
 from rlship_formats.foreign.trl_completions import READER, lines
+from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Sample
 from tests.foreign.watched import SAMPLES
-from tests.kit.files import barrier, file, log
+from tests.kit.files import barrier, experiment, file, log
 from tests.pipeline.simulated import Simulation, simulation
 
 REAL = SAMPLES / "trl-completions" / "completions"
@@ -196,6 +198,39 @@ def test_completions_of_a_native_source_count_alone() -> None:
         assert [row.coverage.expected for row in sim.rows()] == [1, 1]
         (note,) = survey(sim.experiment, [], now=sim.now, wall=0.0).notes
         assert note.startswith("reads 2 files of trl-completions beside the job's own lines, which is fine")
+
+
+def asked(directory: Path, sql: str) -> list[dict[str, Any]]:
+    """The answer of `rlship query`."""
+    done = CliRunner().invoke(rlship, ["query", "--json", str(directory), sql])
+    assert done.exit_code == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_tables_of_samples_have_each_completion_once(tmp_path: Path) -> None:
+    """Whatever asks for all samples gets those of the job's own file and of Parquet files what that one lacks: whole
+    steps, and single completions for which its budget had no room.
+    """
+
+    def own(step: int, *numbers: int) -> list[dict[str, Any]]:
+        rows = [{"prompt": f"p{n}", "completion": f"c{n}", "mine": True} for n in numbers]
+        return [{"kind": "sample", "step": step, "table": "completions", "pri": 0.5, "row": row} for row in rows]
+
+    folder = tmp_path / "completions"
+    folder.mkdir()
+    for step in (1, 2, 3):
+        (folder / f"completions_{step:05d}.parquet").write_bytes(table(step, count=3))
+    reworded = [{**one, "row": {"prompt": "other words"}} for one in own(1, 0, 1, 2)]
+    lines = file(*reworded, barrier(1), *own(2, 1), barrier(2))
+    experiment(tmp_path, {"z.jsonl": lines})
+    wanted = [(1, 3, 3), (2, 3, 1), (3, 3, 0)]
+    own_ones = "count_if(file = 'z.jsonl')"
+    found = asked(tmp_path, f"SELECT step, count(*) n, {own_ones} own FROM samples GROUP BY step ORDER BY step")
+    assert [tuple(one.values()) for one in found] == wanted
+    for suffix in ("jsonl", "parquet"):
+        out = tmp_path / f"out.{suffix}"
+        done = CliRunner().invoke(rlship, ["export", "--samples", "completions", "-o", str(out), str(tmp_path)])
+        assert (done.exit_code, "9 samples" in done.stderr) == (0, True), done.stderr
 
 
 def test_columns_of_the_job() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -393,6 +394,25 @@ def packed(text: bytes) -> bytes:
     return pyarrow.compress(text, "zstd", asbytes=True)  # type: ignore[no-any-return, unused-ignore]
 
 
+def test_what_a_few_packed_bytes_may_cost() -> None:
+    """120 MB of line feeds, empty lines between a few others, and more lines than a file may have: none of them takes
+    more than some tens of megabytes.
+    """
+    feeds = packed(b"\n" * (120 << 20))
+    assert len(feeds) < 1 << 14
+    mixed = packed((b"a" + b"\n" * 999) * 4000)
+    short = packed(b"a\n" * (zstd.MAX_LINES + 1))
+    tracemalloc.start()
+    try:
+        assert zstd.lines_of(feeds) == []
+        assert len(zstd.lines_of(mixed)) == 4000
+        with pytest.raises(BadRecord, match="more than 1048576 lines when unpacked"):
+            zstd.lines_of(short)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_compressed_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of all frames of a file, and a last one that has no end; within bounds, and with pyarrow only."""
     text = packed(b"a\nb") + packed(b"c\n\n") + b"\x5e\x2a\x4d\x18\x04\x00\x00\x00seek"  # a frame to be skipped
@@ -400,6 +420,8 @@ def test_compressed_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     for damaged in (text[:9], b"no zstd" * 9):
         with pytest.raises(BadRecord, match="a damaged zstd file"):
             zstd.lines_of(damaged)
+    pieces = b"".join([b"%d" % n * 99_999 + b"\n" for n in range(9)])
+    assert zstd.lines_of(packed(pieces)) == pieces.split(b"\n")[:-1]
     monkeypatch.setattr(zstd, "MAX_TEXT_BYTES", 1 << 20)
     with pytest.raises(BadRecord, match="more than 1 MiB when unpacked"):
         zstd.lines_of(packed(b"x" * (3 << 20)))

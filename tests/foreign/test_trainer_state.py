@@ -10,12 +10,17 @@ from typing import Any
 import orjson
 import pytest
 
+from rlship.integrations import trainer
+from rlship_formats.foreign import trainer_state
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.tensorboard.sink import event
 from rlship_sidecar.sinks.wandb.point import point
+from rlship_sidecar.tail.foreign.readers import readers
+from tests.foreign.translated import native_files
 from tests.kit.files import T0, barrier, define, file, log
 from tests.pipeline.simulated import Simulation, simulation
+from tests.reference.reduction import differing, final_rows
 
 HISTORY: list[dict[str, Any]] = [
     {"epoch": 0.1, "grad_norm": 1.5, "learning_rate": 5e-06, "loss": 0.5, "kl": None, "step": 10},
@@ -293,16 +298,67 @@ def test_beside_a_callback() -> None:
             assert any(note.startswith(told) for note in status.notes), status.notes
 
 
-def test_beside_calls_of_wandb() -> None:
-    """transformers gives W&B other names than the document has. A row has each value under both, and two files of its
-    rank, so `lives` is 2 without a restart.
+def same_as_reference(sim: Simulation, own: bytes) -> None:
+    """Against the other implementation of the rows, given what the readers make of the files."""
+    files = {"a.jsonl": own, **native_files(sim.directory, readers().all)}
+    assert differing(final_rows(files), sim.final()) == []
+
+
+@pytest.mark.parametrize("first", ["calls", "document"])
+def test_beside_calls_of_wandb(first: str) -> None:
+    """transformers gives W&B other names than the document has. Each value counts once, as W&B's calls have it; the
+    document's count where those are not: a step before rlship was there, and what it alone has.
     """
+    calls: dict[int, dict[str, float]] = {
+        2: {"train/loss": 0.5, "train/epoch": 0.1},
+        3: {"train/loss": 0.25, "train/epoch": 0.2, "eval/loss": 0.75, "test/loss": 0.125},
+    }
+    lines = [line for step, m in calls.items() for line in (log(step, **m), barrier(step))]
+    own = file(*lines, axis="train/global_step")
+    entries: list[dict[str, Any]] = [
+        {"loss": 1.0, "epoch": 0.05, "step": 1},
+        {"loss": 0.5, "epoch": 0.1, "more": 3.0, "step": 2},
+        {"loss": 0.25, "epoch": 0.2, "step": 3},
+        {"eval_loss": 0.75, "epoch": 0.2, "step": 3},
+        {"test_loss": 0.125, "epoch": 0.2, "step": 3},
+        {"train_loss": 0.4, "train_runtime": 9.0, "total_flos": 1e12, "epoch": 0.2, "step": 3},
+    ]
     with simulation() as sim:
-        sim.write("a.jsonl", file(log(1, **{"train/loss": 1.0, "eval/loss": 0.5}), barrier(1)))
+        if first == "calls":
+            sim.write("a.jsonl", own)
+            settle(sim)
+        save(sim, 3, entries)
         settle(sim)
-        save(sim, 1, [{"loss": 1.0, "step": 1}, {"eval_loss": 0.5, "step": 1}])
+        if first == "document":
+            sim.write("a.jsonl", own)
+            settle(sim)
+        save(sim, 3, entries, folder=".")
+        settle(sim)
+        assert figures(sim) == {
+            1: {"trainer/loss": 1.0, "trainer/epoch": 0.05},
+            2: {f"trainer/{name}": value for name, value in calls[2].items()} | {"trainer/more": 3.0},
+            3: {f"trainer/{name}": value for name, value in calls[3].items()},
+        }
+        rows = {unit.index: row for unit, row in sim.final().items()}
+        assert [(row.coverage.lives, row.coverage.attempts) for row in rows.values()] == [(1, (0,))] * 3
+        assert rows[3].x == {"train/global_step": 3}
+        same_as_reference(sim, own)
+        if first == "calls":  # W&B's rows need no revision for what they have
+            assert [row.arrival.revision for row in sim.rows() if row.unit.index == 3] == [0]
+
+
+def test_results_are_named_alike() -> None:
+    """What the callback takes for results of a training is what its history is read by."""
+    assert trainer_state.RESULTS == trainer.RESULTS
+
+
+def test_a_value_that_is_not_finite_counts_once() -> None:
+    """NaN counts as W&B's calls have it."""
+    own = file(log(1, **{"train/loss": "NaN", "train/epoch": 0.1}), barrier(1))
+    with simulation() as sim:
+        sim.write("a.jsonl", own)
+        save(sim, 1, [{"loss": float("nan"), "epoch": 0.1, "step": 1}])
         settle(sim)
         (row,) = sim.final().values()
-        names = ("train/loss", "eval/loss", "loss", "eval_loss")
-        assert row.values == dict(zip([f"trainer/{name}" for name in names], (1.0, 0.5, 1.0, 0.5), strict=True))
-        assert (row.coverage.lives, row.coverage.attempts) == (2, (0,))
+        assert row.values == {"trainer/train/epoch": 0.1, "trainer/train/loss/nonfinite": 1.0}
+        same_as_reference(sim, own)

@@ -62,6 +62,8 @@ OPTIONAL = {
     PACKAGES["rlship"] / "metrics.py": {"rlship_formats"},
     # Called by Ray itself.
     PACKAGES["rlship"] / "hook" / "ray.py": {"ray"},
+    # What has so many numbers that W&B's own histogram of them, which needs numpy, takes their place.
+    PACKAGES["rlship"] / "facade" / "values.py": {"numpy"},
     # A process to which a job passed its run imports the package that the job imported.
     PACKAGES["rlship"] / "facade" / "running.py": {"wandb"},
     # Frameworks that call their integration, which has then been imported by them.

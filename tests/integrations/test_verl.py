@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from rlship.integrations import verl_driver, verl_workers
 from rlship.integrations.verl_driver import patch_tracking
 from rlship.integrations.verl_ledger import patch_trainer
 from rlship.integrations.verl_workers import patch_profiler, patch_workers
+from tests.facade import jobs
+from tests.pipeline.simulated import simulation
 from tests.writer.reading import files, kinds, merged, metrics, records, whole
 
 
@@ -351,3 +354,77 @@ def test_a_batch_of_another_trainer_is_left_alone(tmp_path: Path, monkeypatch: p
     found = [one for kind, one in zip(kinds(records(tmp_path)), records(tmp_path)) if kind == "ledger"]
     assert [one["hop"] for one in found] == ["rewarded", "rewarded", "trained", "trained"]
     assert not any("advantage" in one for one in found)
+
+
+# verl's Tracking with W&B's package and its file logger, as verl 0.9.1 has them.
+TRACKING = """
+import json, os, types
+from rlship.integrations.verl_driver import patch_tracking
+
+class FileLogger:
+    def __init__(self):
+        self.file = open(os.environ["VERL_FILE_LOGGER_PATH"], "wb", buffering=0)
+    def log(self, data, step):
+        self.file.write(json.dumps({"step": step, "data": data}).encode() + b"\\n")
+
+class Tracking:
+    supported_backend = ["wandb", "file", "console"]
+    def __init__(self, project_name, experiment_name, default_backend="console", config=None):
+        self.logger = {}
+        if "wandb" in default_backend:
+            wandb.init(project=project_name, name=experiment_name, config=config)
+            self.logger["wandb"] = wandb
+        if "file" in default_backend:
+            self.logger["file"] = FileLogger()
+    def log(self, data, step, backend=None):
+        for logger in self.logger.values():
+            logger.log(data=data, step=step)
+    def finish(self, exit_code=0):
+        self.logger["wandb"].finish(exit_code=exit_code)
+
+module = types.SimpleNamespace(Tracking=Tracking)
+patch_tracking(module)
+made = module.Tracking("math", "tiny", BACKENDS, {"lr": 1e-6})
+made.log({"val-core/acc": 0.25}, step=0)
+for step in (1, 2):
+    made.log({"training/global_step": step, "critic/score/mean": 0.5 * step, "perf/total_num_tokens": 100}, step=step)
+made.finish()
+"""
+
+
+@pytest.mark.parametrize("backends", [["wandb", "file", "rlship"], ["wandb", "file"]], ids=["plug-in", "facade"])
+def test_facade_plug_in_and_file_at_once(backends: list[str], tmp_path: Path) -> None:
+    """A driver whose calls of W&B are taken, with the plug-in on and the file logger's file in the experiment: rows
+    have each value once, of one rank, live as afterwards, and no value comes from a second place.
+    """
+    file = tmp_path / "run" / "metrics.jsonl"
+    file.parent.mkdir()
+    code = TRACKING.replace("BACKENDS", repr(backends))
+    job = jobs.run(tmp_path, code, RLSHIP_DIR=str(tmp_path / "run"), VERL_FILE_LOGGER_PATH=str(file))
+    assert len(file.read_text().splitlines()) == 3
+    assert [found[0]["labels"]["source"] for found in job.files()] == ["verl" if "rlship" in backends else "wandb"]
+    twice = {name: ["sum", "count"] for name in ("critic/score/mean", "perf/total_num_tokens")}
+    for first in ("file", "own"):
+        with simulation(overrides=twice) as sim:
+            for part in (first, "own", "file"):
+                source = job.experiment / ("rlship" if part == "own" else "metrics.jsonl")
+                copy = shutil.copytree if part == "own" else shutil.copy
+                where = sim.directory / "rlship" if part == "own" else sim.directory
+                copy(source, where, **({"dirs_exist_ok": True} if part == "own" else {}))
+                sim.tick()
+                sim.wait(11.0)
+                sim.tick()
+            sim.finish()
+            rows = {unit.index: row for unit, row in sim.final().items() if unit.kind == "step"}
+            assert rows[0].values == {"trainer/val-core/acc": 0.25}
+            for step in (1, 2):
+                found = {name.removeprefix("trainer/"): value for name, value in rows[step].values.items()}
+                found.pop("training/global_step")
+                assert found == {
+                    "critic/score/mean": 0.5 * step,
+                    "critic/score/mean/count": 1.0,
+                    "perf/total_num_tokens": 100.0,
+                    "perf/total_num_tokens/count": 1.0,
+                }
+            assert {(row.coverage.ranks, row.coverage.lives) for row in rows.values()} == {(("0.0",), 1)}
+            assert not sim.dead()

@@ -123,3 +123,14 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     done = run(tmp_path, "--dir", "x", "touch", "started")
     assert done.returncode == 2 and "is not a folder" in done.stderr
     assert not (tmp_path / "started").exists()
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    """`--dir ''`, as from a variable without a value, is not the current folder: nothing starts and nothing is made."""
+    done = run(tmp_path / "here", "--dir", "", "--", "touch", "started")
+    assert done.returncode == 2
+    assert done.stderr == ("rlship: --dir is empty\n  give a path, such as . for the current folder, or leave it out\n")
+    assert list((tmp_path / "here").iterdir()) == []
+    done = run(tmp_path / "here", "--", "true", settings={"RLSHIP_DIR": ""})
+    assert done.returncode == 0
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["outputs"]

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from rlship.hook.environment import SITE
+from rlship_sidecar.cli.whereabouts import seen_at
+from rlship_sidecar.report.status import read_status
+from tests.kit.files import barrier, experiment, file, log
 from tests.kit.waiting import wait_until
 from tests.launch.watched import JSONL, LOGS, Noted, children, logs, sidecar_of, started
 from tests.loopback.backend import API_KEY, LoopbackBackend
@@ -63,12 +66,11 @@ def test_the_first_line_is_where_the_run_is(tmp_path: Path) -> None:
         wait = "import time\nwhile not __import__('os').path.exists('seen'): time.sleep(0.05)"
         with started(home, *JOB, logs(wait), settings=settings) as process:
             assert process.stderr is not None
-            lines = [process.stderr.readline(), process.stderr.readline()]
-            first = next(line for line in lines if "trainer writes to" not in line)
+            first = process.stderr.readline()
             (home / "seen").touch()
             _, err = process.communicate(timeout=100)
         assert process.returncode == 0
-        assert first.startswith(f"rlship: {home}/run: http"), lines
+        assert first.startswith(f"rlship: {home}/run: http"), first
         assert "/runs/" in first
         (run,) = backend.runs.values()
         assert run.finished
@@ -82,7 +84,7 @@ def test_an_offline_run_says_how_it_is_uploaded(tmp_path: Path) -> None:
     with started(tmp_path, *JOB, logs(""), settings={"RLSHIP_SINKS": "wandb"}) as process:
         _, err = process.communicate(timeout=100)
     assert process.returncode == 0
-    ours = [line for line in err.splitlines() if line.startswith("rlship: ") and "writes to" not in line]
+    ours = [line for line in err.splitlines() if line.startswith("rlship: ")]
     said = [line for line in ours if "the job ended; delivering" not in line]
     command = f"wandb sync {tmp_path}/run/rlship/state/wandb"
     assert said[0] == f"rlship: {tmp_path}/run: W&B, offline; to upload the run: {command}"
@@ -115,18 +117,31 @@ def test_a_wrong_setting_is_the_sidecars_matter(tmp_path: Path) -> None:
 
 
 def test_a_killed_sidecar_is_started_again(tmp_path: Path) -> None:
-    """`kill -9` of the sidecar costs nothing: another one goes on, and the job does not notice."""
+    """`kill -9` of the sidecar costs nothing: another one goes on, and the job does not notice. Where the run can be
+    seen is the first line, and is said once.
+    """
     job = Noted(tmp_path)
+    experiment(tmp_path / "run", {"a.jsonl": file(log(0, loss=1.0), barrier(0))})
+    state = tmp_path / "run" / "rlship" / "state"
+
+    def goes_on(since: float) -> bool:
+        status = read_status(state)
+        return status is not None and status.t > since and bool(seen_at(status))
+
     with started(tmp_path, *job.command) as process:
         job.pid()
-        wait_until(lambda: sidecar_of(process.pid), "a sidecar")
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"rlship: {tmp_path}/run: jsonl: {state}/rows.jsonl\n"
         first = sidecar_of(process.pid)
         assert first is not None
+        killed = time.time()
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: sidecar_of(process.pid) not in (None, first), "another sidecar")
+        wait_until(lambda: goes_on(killed), "the status of that one")
         assert job.end(process) == []
-        assert process.stderr is not None
-        assert "the sidecar was ended by signal 9; starting it again" in process.stderr.read()
+        said = process.stderr.read()
+        assert said.startswith("rlship: the sidecar was ended by signal 9; starting it again\n"), said
+        assert f"{tmp_path}/run: jsonl:" not in said
 
 
 @pytest.mark.long

@@ -138,8 +138,12 @@ def attempts_of(counting: Sequence[Contribution]) -> tuple[int, ...]:
 
 
 def lives_of(counting: Sequence[Contribution]) -> int:
-    """The most root writers of one rank, submissions of one replica, or jobs, of counting contributions."""
-    roots = list({id(contribution.root): contribution.root for contribution in counting}.values())
+    """The most root writers of one rank, submissions of one replica, or jobs, of counting contributions. Files of
+    other frameworks are left out where their rank has own ones among them.
+    """
+    every = list({id(contribution.root): contribution.root for contribution in counting}.values())
+    native = [rank_order(root) for root in every if "/" not in root.file]
+    roots = [root for root in every if "/" not in root.file or rank_order(root) not in native]
     processes = [{root.id for root in roots if rank_order(root) == rank} for rank in map(rank_order, roots)]
     submitted = [{root.submission for root in roots if root.replica == one.replica} for one in roots]
     return max(map(len, [*processes, *submitted, {root.job for root in roots}]), default=1) or 1

@@ -122,6 +122,7 @@ def opened(name: str, body: dict[str, Any]) -> Writer:
         t=t,
         parent=body.get("parent"),
         job=body["job"] if is_name(body.get("job")) else None,
+        made_by=body.get("writer", ""),
         axis=body.get("axis", "global_step"),
         host=host if isinstance(host, str) else "",
         segments=[Segment(0, None, t)],

@@ -168,6 +168,7 @@ def contributions_of(crew: Sequence[Writer], belongs: Callable[[Measured], bool]
 
 def without_superseded(contributions: Sequence[Contribution], crew: Sequence[Writer]) -> list[Contribution]:
     jobs = jobs_of(crew)
+    contributions = [one for one in contributions if not is_retold(one, contributions)]
     rivals: dict[tuple[str, bool], list[Contribution]] = {}
     for one in contributions:
         rivals.setdefault((one.metric, one.sampled), []).append(one)
@@ -176,6 +177,30 @@ def without_superseded(contributions: Sequence[Contribution], crew: Sequence[Wri
         for one in contributions
         if not any(supersedes(other, one, jobs) for other in rivals[one.metric, one.sampled])
     ]
+
+
+def is_retold(one: Contribution, contributions: Sequence[Contribution]) -> bool:
+    """Whether a file of transformers repeats what a file of its rank, which is no such file, has of W&B's calls."""
+    return retells(one.writer) and any(
+        other.metric == at_wandb(one.metric) and not other.sampled and not one.sampled
+        for other in contributions
+        if rank_order(other.root) == rank_order(one.root) and not retells(other.writer)
+    )
+
+
+def retells(writer: Writer) -> bool:
+    return "/" in writer.file and writer.made_by in ("trainer_state", "ms-swift")
+
+
+def at_wandb(metric: str) -> str:
+    """What transformers calls a metric of its history where it gives it to W&B. Results it gives to the summary only:
+    what it logs beside them is the epoch.
+    """
+    if metric in ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"):
+        return "train/epoch"
+    if metric.startswith(("eval_", "test_")):
+        return metric[:4] + "/" + metric[5:]
+    return "train/" + metric
 
 
 def supersedes(new: Contribution, old: Contribution, jobs: Mapping[str, Job]) -> bool:

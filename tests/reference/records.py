@@ -121,6 +121,7 @@ class Writer:
     clocks: list[tuple[float, float, float]] = field(default_factory=list)
     unproven: list[tuple[float, float, float]] = field(default_factory=list)
     job: str | None = None
+    made_by: str = ""
     root: Writer | None = None
     submission: int = 0
 

@@ -27,6 +27,9 @@ from rlship_sidecar.store.store import Changes
 from rlship_sidecar.tabular.database import Answer
 from tests.guards.tree import ROOT
 from tests.kit.cases import long
+from tests.kit.files import experiment as write_experiment
+from tests.kit.files import file as written
+from tests.kit.files import rollback
 from tests.kit.verbs import run_here
 from tests.kit.waiting import wait_until
 from tests.reference.building import CLOSE, barrier, clock, event, file, log
@@ -530,3 +533,39 @@ def test_of_several_experiments_a_planted_store_is_left_out(tmp_path: Path) -> N
     assert done.returncode == 3
     assert json.loads(done.stdout) == {"n": 1}
     assert "bad: the store" in done.stderr
+
+
+def test_what_a_barrier_adopts_has_its_step(tmp_path: Path) -> None:
+    """Records before the first barrier are of its step in tables of records, as in rows, and so for --step; what is
+    without a step on purpose has none, nor what follows.
+    """
+    lines = (
+        {"t": 100.0, "m": {"early": 1.0}},
+        {"kind": "span", "t": 100.0, "dur": 2.0, "name": "first"},
+        {"kind": "event", "t": 101.0, "name": "began"},
+        {"kind": "sample", "t": 101.0, "table": "tries", "pri": 0.5, "row": {"x": 1}},
+        {"t": 102.0, "m": {"apart": 1.0}, "stream": True},
+        {"kind": "barrier", "step": 4, "adopts": True, "t": 110.0},
+        {"t": 111.0, "m": {"late": 1.0}},
+        {"kind": "barrier", "step": 5, "adopts": True, "t": 120.0},
+    )
+    write_experiment(
+        tmp_path, {"a.jsonl": written(*lines), "b.jsonl": written(*lines[:2], rollback(0), lines[5], id="b")}
+    )
+    told = ask("SELECT file[1:1] AS of, metric, step FROM observations ORDER BY file, metric", tmp_path)
+    assert [tuple(one.values()) for one in told] == [
+        ("a", "apart", None),
+        ("a", "early", 4),
+        ("a", "late", None),
+        ("b", "early", None),
+    ]
+    for table, name in (("spans", "first"), ("events", "began"), ("samples", "tries")):
+        told = ask(f"SELECT name, step FROM {table} WHERE file = 'a.jsonl' AND step = 4", tmp_path)
+        assert told == [{"name": name, "step": 4}]
+        if table != "samples":
+            done = CliRunner().invoke(
+                rlship, ["export", "--table", table, "--step=4", "-o", "-", "--format", "csv", str(tmp_path)]
+            )
+            assert (done.exit_code, done.stdout.count(name)) == (0, 1), done.stderr
+    done = CliRunner().invoke(rlship, ["export", "--samples", "tries", "--step", "4", "-o", "-", str(tmp_path)])
+    assert [json.loads(line)["step"] for line in done.stdout.splitlines()] == [4], done.stderr

@@ -101,6 +101,15 @@ def test_the_command_says_so_where_other_packages_brought_click(tmp_path: Path) 
         assert done.returncode == 1, (verb, done.stderr)
         assert "only the writer is installed. What the command needs: " in done.stderr
         assert done.stderr.endswith("-m pip install 'msgspec>=0.19'\n"), done.stderr
+    here = tmp_path / "here"
+    here.mkdir()
+    for words in (["doctor"], ["run", "--watch", "--", "touch", "started"]):
+        call = f"sys.path.append({str(place)!r}); os.chdir({str(here)!r}); sys.argv[1:] = {words!r}\n"
+        done = alone(tmp_path / words[0], f"import os; {call}import rlship.__main__ as it; it.main()")
+        assert done.returncode == 1, (words, done.stderr)
+        assert "only the writer is installed. What the command needs: " in done.stderr
+        assert "Traceback" not in done.stderr
+        assert list(here.iterdir()) == []
 
 
 def test_the_module_shows_its_functions() -> None:

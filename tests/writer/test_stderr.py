@@ -63,3 +63,17 @@ def test_a_stderr_that_raises_is_no_problem(tmp_path: Path, monkeypatch: pytest.
     logger.close()
     assert metrics(records(tmp_path)) == [{"m": {"b": 1.0}}]
     assert logger.errors == 0
+
+
+def test_names_of_folders_cannot_move_the_cursor(tmp_path: Path) -> None:
+    """The line that says where a process writes has control characters of the folder's name escaped."""
+    done = program(
+        """
+import sys, rlship
+rlship.init(sys.argv[1] + "/\\x1b]0;owned\\x07\\nrlship: all is well", "trainer")
+""",
+        tmp_path,
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("rlship: trainer writes to "), line
+    assert line.endswith(r"/\x1b]0;owned\x07\nrlship: all is well/rlship")

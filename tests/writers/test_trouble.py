@@ -140,3 +140,19 @@ def test_a_file_that_is_gone_is_followed_by_another(language: str, tmp_path: Pat
     assert merged(found) == {"config": {"lr": 3, "a": "c"}, "name": "n"}
     assert of_kind(found, None)[-1]["step"] == 99
     assert len(of_kind(found, "gap")) >= 1
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_names_cannot_move_the_cursor(language: str, tmp_path: Path) -> None:
+    """What is said of a folder, or of a metric, has no control characters of its name."""
+    (tmp_path / "file").touch()
+    ended = drive(
+        language_of(language),
+        tmp_path,
+        init(f"{tmp_path}/file/\x1b]0;x\x07\x7f", "gen"),
+        command("log", 0, "", "a\x1b[2J", 1),
+        command("log", -1, "", "a\x1b[2J", 1),
+        command("close"),
+    )
+    assert ended.said
+    assert [line for line in ended.said.splitlines() if not line.isprintable()] == []

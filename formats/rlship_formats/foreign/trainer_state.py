@@ -16,6 +16,9 @@ from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translati
 from rlship_formats.foreign.parsing import is_number, parse, parse_any, step_of
 
 HEADING = "trainer_state"
+# What the trainer logs once, at its end (as `rlship.integrations.trainer` has it, which imports the whole writer). Its
+# W&B callback notes these in the run's summary, and logs what is left: the epoch.
+RESULTS = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
 
 
 def lines(text: bytes) -> list[bytes]:
@@ -57,6 +60,16 @@ def read(raw: bytes) -> list[Record]:
     if not values:
         return [{"step": step, "m": {}}]
     return [{"kind": "define", "m": {name: {"reduce": "last"} for name in values}}, {"step": step, "m": values}]
+
+
+def at_wandb(metric: str) -> str:
+    """The metric that is logged at W&B with this one of the history, at the same step."""
+    if metric in RESULTS:
+        return "train/epoch"
+    for group in ("eval", "test"):
+        if metric.startswith(f"{group}_"):
+            return f"{group}/{metric.removeprefix(f'{group}_')}"
+    return f"train/{metric}"
 
 
 READER = Reader("trainer_state", ("trainer_state.json", "checkpoint-*/trainer_state.json"), bind, lines)

@@ -491,6 +491,13 @@ static void rlship__say(const char *format, ...) {
     if (size < 0) return;
     size += head;
     if ((size_t)size > sizeof line - 2) size = (int)sizeof line - 2;
+    /* Names may hold anything: what moves the cursor is a blank, in UTF-8 too. */
+    for (; head < size; head++) {
+        unsigned char c = (unsigned char)line[head];
+        int wide = c == 0xC2 && head + 1 < size && ((unsigned char)line[head + 1] & 0xE0) == 0x80;
+        if (c < 0x20 || c == 0x7F || wide) line[head] = ' ';
+        if (wide) line[++head] = ' ';
+    }
     line[size++] = '\n';
     ready.fd = STDERR_FILENO;
     ready.events = POLLOUT;
@@ -1371,13 +1378,34 @@ static int rlship__among(const char *word, const char *const *list) {
     return 0;
 }
 
+/* Whether a word that nothing divides ends like the name of a secret: `dbpassword`. */
+static int rlship__ends_secret(const char *word) {
+    static const char *const ends[] = {"password", "passwd", "passphrase", "secret", "secretkey", "apikey"};
+    size_t i, size = strlen(word);
+    for (i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (size >= strlen(ends[i]) && !strcmp(word + size - strlen(ends[i]), ends[i])) return 1;
+    return 0;
+}
+
 /* What a name says of the texts below it: 1 that they are secrets, 2 that they may be tokens. */
 static int rlship__hint(const char *name) {
-    static const char *const secret[] = {"password",    "passwords",  "passwd",  "passphrase", "secret",
-                                         "secrets",     "credential", "credentials", "apikey", "apikeys",
-                                         "accesskey",   "privatekey", "authorization", NULL};
-    static const char *const before_key[] = {"api", "access", "private", "auth", "signing", "encryption", NULL};
+    static const char *const secret[] = {"password",  "passwords",  "passwd",        "passphrase", "secret",
+                                         "secrets",   "credential", "credentials",   "apikey",     "apikeys",
+                                         "accesskey", "privatekey", "authorization", "bearer",     NULL};
+    /* What may be kept under a key, and whose key it is. */
+    static const char *const before_key[] = {
+        "api",        "access",    "private",    "auth",     "signing", "encryption", "ssh",      "gpg",    "pgp",
+        "rsa",        "tls",       "ssl",        "master",   "deploy",  "openai",     "gemini",   "google", "mistral",
+        "cohere",     "groq",      "deepseek",   "openrouter", "replicate", "wandb",  "hf",       "huggingface", "comet",
+        "neptune",    "github",    "gitlab",     "aws",      "azure",   "gcp",        "stripe",   "tavily", "serper",
+        "pinecone",   "langsmith", NULL};
     static const char *const key[] = {"key", "keys", NULL};
+    static const char *const accounts[] = {"db",    "database", "sql",  "mysql", "pg",    "postgres", "mongo", "redis",
+                                           "amqp",  "rabbitmq", "smtp", "mail",  "email", "ftp",      "ssh",   "http",
+                                           "https", "proxy",    "admin", "root", "user",  "login",    "auth",  "ldap",
+                                           "sudo",  NULL};
+    static const char *const pass[] = {"pass", "pwd", NULL};
+    static const char *const forges[] = {"github", "gh", "gitlab", "git", "azure", "ado", "devops", NULL};
     char word[64], last[64] = "";
     size_t size = 0;
     int was_upper = 0;
@@ -1387,7 +1415,11 @@ static int rlship__hint(const char *name) {
         int letter = upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c >= 0x80;
         if (size && (!letter || (upper && (!was_upper || after_lower)))) {
             word[size] = 0;
-            if (rlship__among(word, secret) || (rlship__among(word, key) && rlship__among(last, before_key))) return 1;
+            if (rlship__among(word, secret) || rlship__ends_secret(word)) return 1;
+            if (rlship__among(word, key) && rlship__among(last, before_key)) return 1;
+            if (rlship__among(word, pass) && rlship__among(last, accounts)) return 1;
+            if (!strcmp(word, "pat") && rlship__among(last, forges)) return 1;
+            if (!strcmp(word, "word") && !strcmp(last, "pass")) return 1;
             memcpy(last, word, size + 1);
             size = 0;
         }
@@ -1417,25 +1449,47 @@ static int rlship__is_token(const char *s, const char *end) {
 
 /* The length of the prefix of a known kind of key that a text begins with. `always`: of those that begin no words. */
 static size_t rlship__prefix(const char *s, int always) {
-    static const char *const prefixes[] = {"hf_",         "sk-",    "ghp_",   "gho_",  "ghu_",  "ghs_", "ghr_", "github_pat_",
-                                           "glpat-",      "nvapi-", "xoxb-",  "xoxp-", "gsk_",  "AKIA", "ASIA", "AIza",
-                                           "eyJ"};
+    static const char *const prefixes[] = {
+        "hf_",   "sk-",   "ghp_",      "gho_",      "ghu_",     "ghs_",     "ghr_", "github_pat_", "glpat-", "nvapi-",
+        "xoxb-", "xoxp-", "wandb_v1_", "dckr_pat_", "sk_live_", "rk_live_", "gsk_", "AKIA",        "ASIA",   "AIza",
+        "eyJ",   "pypi-AgE", "npm_"};
     size_t i;
-    for (i = 0; i < (always ? 12 : sizeof prefixes / sizeof *prefixes); i++)
+    for (i = 0; i < (always ? 16 : sizeof prefixes / sizeof *prefixes); i++)
         if (!strncmp(s, prefixes[i], strlen(prefixes[i]))) return strlen(prefixes[i]);
     return 0;
 }
 
-/* Whether an address has a password: user:password@host, where `s` follows its "://". */
-static int rlship__has_password(const char *s) {
-    const char *at = NULL, *colon, *end;
+/* Whether an address has a password: user:password@host, where `s` follows its "://", or a token: https://token@host. */
+static int rlship__has_password(const char *text, const char *s) {
+    const char *at = NULL, *colon, *end, *user = s;
+    int of_web = (s - text >= 7 && !strncmp(s - 7, "http", 4)) || (s - text >= 8 && !strncmp(s - 8, "https", 5));
     for (end = s; *end && *end != '/'; end++)
         if (*end == '@') at = end;
     colon = at ? (const char *)memchr(s, ':', (size_t)(at - s)) : NULL;
-    if (!colon || colon + 1 == at) return 0;
-    for (; s < at; s++)
+    for (; at && s < at; s++)
         if (rlship__blank(*s)) return 0;
+    return (colon && colon + 1 < at) || (at && of_web && at - user >= RLSHIP__SECRET);
+}
+
+/* Whether a text begins with a word of lower case, in any case. */
+static int rlship__begins(const char *s, const char *word) {
+    for (; *word; s++, word++)
+        if ((*s >= 'A' && *s <= 'Z' ? *s + ('a' - 'A') : *s) != *word) return 0;
     return 1;
+}
+
+/* Whether a text has a header such as `Authorization: Bearer x`. */
+static int rlship__authorizes(const char *text) {
+    const char *s, *word;
+    int named = 0, after = 0;
+    for (s = text; *s && !named; s++) named = rlship__begins(s, "authorization");
+    for (s = text; *s;) {
+        while (*s && rlship__between(*s)) s++;
+        for (word = s; !rlship__between(*s);) s++;
+        if (after && s > word && (named || s - word >= RLSHIP__SECRET)) return 1;
+        after = s - word == 6 && rlship__begins(word, "bearer");
+    }
+    return 0;
 }
 
 /* Whether a text looks like a secret, or has a part that does. */
@@ -1445,8 +1499,10 @@ static int rlship__has_secret(const char *text) {
         for (s = text; *s && !rlship__blank(*s);) s++;
         if (!*s) return 1;
     }
+    if (strstr(text, "hooks.slack.com/services/") || rlship__authorizes(text)) return 1;
+    if (strstr(text, "-----BEGIN") && strstr(text, "PRIVATE KEY-----")) return 1;
     for (s = text; *s; s++) {
-        if (!strncmp(s, "://", 3) && rlship__has_password(s + 3)) return 1;
+        if (!strncmp(s, "://", 3) && rlship__has_password(text, s + 3)) return 1;
         if (*s == '=' && s > name) {
             char word[256];
             size_t size = (size_t)(s - name);
@@ -1465,9 +1521,10 @@ static int rlship__has_secret(const char *text) {
             continue;
         }
         if (s == name && rlship__prefix(s, 0)) { /* a word begins */
+            int plain = !strncmp(s, "npm_", 4); /* `npm_config_...` is a setting */
             for (end = s + rlship__prefix(s, 0); !rlship__between(*end); end++)
                 if (!((*end >= '0' && *end <= '9') || (*end >= 'a' && *end <= 'z') || (*end >= 'A' && *end <= 'Z') ||
-                      *end == '_' || *end == '-' || *end == '.'))
+                      (!plain && (*end == '_' || *end == '-' || *end == '.'))))
                     break;
             if (rlship__between(*end) && (size_t)(end - s) >= rlship__prefix(s, 0) + RLSHIP__SECRET) return 1;
         }

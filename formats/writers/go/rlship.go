@@ -604,7 +604,13 @@ func (w *Writer) refuse(call, why string) {
 // say writes one line to stderr, from a goroutine of its own: a pipe may have no reader. Past os.Stderr, which ends the
 // program where the pipe is closed. The channel is closed after it.
 func say(message string) <-chan struct{} {
-	text := strings.ToValidUTF8(strings.ReplaceAll(firstChars(message, 600), "\n", " "), "?")
+	blank := func(c rune) rune {
+		if unicode.IsControl(c) { // names may hold what moves the cursor
+			return ' '
+		}
+		return c
+	}
+	text := strings.Map(blank, strings.ToValidUTF8(firstChars(message, 600), "?"))
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
@@ -1662,14 +1668,24 @@ func filtered(path []string, value any) (any, []string) {
 
 var (
 	secretWords = []string{"password", "passwords", "passwd", "passphrase", "secret", "secrets", "credential", "credentials",
-		"apikey", "apikeys", "accesskey", "privatekey", "authorization"}
-	beforeKey = []string{"api", "access", "private", "auth", "signing", "encryption"}
+		"apikey", "apikeys", "accesskey", "privatekey", "authorization", "bearer"}
+	// What a word may end with, if nothing divides it: dbpassword.
+	secretEnds = []string{"password", "passwd", "passphrase", "secret", "secretkey", "apikey"}
+	// What may be kept under a key, and whose key it is.
+	beforeKey = []string{"api", "access", "private", "auth", "signing", "encryption", "ssh", "gpg", "pgp", "rsa", "tls", "ssl",
+		"master", "deploy", "openai", "gemini", "google", "mistral", "cohere", "groq", "deepseek", "openrouter", "replicate",
+		"wandb", "hf", "huggingface", "comet", "neptune", "github", "gitlab", "aws", "azure", "gcp", "stripe", "tavily",
+		"serper", "pinecone", "langsmith"}
+	// Whose password it is.
+	accounts = []string{"db", "database", "sql", "mysql", "pg", "postgres", "mongo", "redis", "amqp", "rabbitmq", "smtp",
+		"mail", "email", "ftp", "ssh", "http", "https", "proxy", "admin", "root", "user", "login", "auth", "ldap", "sudo"}
+	forges = []string{"github", "gh", "gitlab", "git", "azure", "ado", "devops"}
 	// The first ones begin no words of languages.
 	keyPrefixes = []string{"hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "nvapi-", "xoxb-",
-		"xoxp-", "gsk_", "AKIA", "ASIA", "AIza", "eyJ"}
+		"xoxp-", "wandb_v1_", "dckr_pat_", "sk_live_", "rk_live_", "gsk_", "AKIA", "ASIA", "AIza", "eyJ", "pypi-AgE", "npm_"}
 )
 
-const neverWords = 12
+const neverWords = 16
 
 // isSecret says whether a text below these names is a secret; elements of arrays have their numbers as names.
 func isSecret(path []string, text string) bool {
@@ -1688,12 +1704,24 @@ func isSecret(path []string, text string) bool {
 func namesSecret(name string) bool {
 	words := wordsOf(name)
 	for i, word := range words {
-		isKey := i > 0 && (word == "key" || word == "keys") && slices.Contains(beforeKey, words[i-1])
-		if isKey || slices.Contains(secretWords, word) {
+		ends := func(end string) bool { return strings.HasSuffix(word, end) }
+		if slices.Contains(secretWords, word) || slices.ContainsFunc(secretEnds, ends) || i > 0 && pairSecret(words[i-1], word) {
 			return true
 		}
 	}
 	return false
+}
+
+func pairSecret(one, other string) bool {
+	switch other {
+	case "key", "keys":
+		return slices.Contains(beforeKey, one)
+	case "pass", "pwd":
+		return slices.Contains(accounts, one)
+	case "pat":
+		return slices.Contains(forges, one)
+	}
+	return other == "word" && one == "pass"
 }
 
 func namesToken(name string) bool {
@@ -1744,20 +1772,40 @@ func hasSecret(text string) bool {
 			return true
 		}
 	}
-	for _, word := range strings.FieldsFunc(text, betweenWords) {
+	words := strings.FieldsFunc(text, betweenWords)
+	named := strings.Contains(strings.ToLower(text), "authorization")
+	for i, word := range words {
 		for _, prefix := range keyPrefixes {
 			rest, found := strings.CutPrefix(word, prefix)
+			others := "_-."
+			if prefix == "npm_" { // npm_config_... is a setting
+				others = ""
+			}
 			if found && len(rest) >= shortestToken && strings.Trim(rest,
-				"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == "" {
+				"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"+others) == "" {
 				return true
 			}
 		}
+		// A header such as `Authorization: Bearer x`.
+		if i > 0 && strings.ToLower(words[i-1]) == "bearer" && (named || utf8.RuneCountInString(word) >= shortestToken) {
+			return true
+		}
 	}
-	for _, rest := range strings.Split(text, "://")[1:] { // scheme://user:password@host
+	if strings.Contains(text, "hooks.slack.com/services/") {
+		return true
+	}
+	if strings.Contains(text, "-----BEGIN") && strings.Contains(text, "PRIVATE KEY-----") {
+		return true
+	}
+	addresses := strings.Split(text, "://") // scheme://user:password@host, https://token@host
+	for i, rest := range addresses[1:] {
 		host, _, _ := strings.Cut(rest, "/")
 		if at := strings.LastIndexByte(host, '@'); at >= 0 {
-			_, password, _ := strings.Cut(host[:at], ":")
-			if password != "" && strings.IndexFunc(host[:at], unicode.IsSpace) < 0 {
+			user := host[:at]
+			_, password, _ := strings.Cut(user, ":")
+			ofWeb := strings.HasSuffix(addresses[i], "http") || strings.HasSuffix(addresses[i], "https")
+			isLong := ofWeb && utf8.RuneCountInString(user) >= shortestToken
+			if (password != "" || isLong) && strings.IndexFunc(user, unicode.IsSpace) < 0 {
 				return true
 			}
 		}

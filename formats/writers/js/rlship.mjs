@@ -489,11 +489,31 @@ function defineRecords(entries) {
 
 const SECRET_WORDS = new Set(
   ("password passwords passwd passphrase secret secrets credential credentials apikey apikeys accesskey privatekey " +
-    "authorization").split(" "),
+    "authorization bearer").split(" "),
 );
-const SECRET_KEY = /(?:^| )(?:api|access|private|auth|signing|encryption) keys?(?: |$)/;
-const NO_WORD = /^(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|nvapi-|xox[bp]-)\S*$/u;
-const KEY = /^(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|nvapi-|xox[bp]-|gsk_|AKIA|ASIA|AIza|eyJ)[\w.-]{16,}$/;
+// What a word may end with, if nothing divides it: `dbpassword`.
+const SECRET_END = /(?:password|passwd|passphrase|secret|secretkey|apikey)$/;
+// What may be kept under a key and whose key it is, whose password it is, whose personal access token.
+const oneOf = (names) => `(?:${names.split(" ").join("|")})`;
+const SECRET_PAIR = new RegExp(
+  "(?:^| )(?:" +
+    oneOf(
+      "api access private auth signing encryption ssh gpg pgp rsa tls ssl master deploy openai gemini google mistral " +
+        "cohere groq deepseek openrouter replicate wandb hf huggingface comet neptune github gitlab aws azure gcp stripe " +
+        "tavily serper pinecone langsmith",
+    ) +
+    " keys?|" +
+    oneOf(
+      "db database sql mysql pg postgres mongo redis amqp rabbitmq smtp mail email ftp ssh http https proxy admin root " +
+        "user login auth ldap sudo",
+    ) +
+    " (?:pass|pwd)|" +
+    oneOf("github gh gitlab git azure ado devops") +
+    " pat|pass word)(?: |$)",
+);
+const NO_WORD = /^(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|nvapi-|xox[bp]-|wandb_v1_|dckr_pat_|[sr]k_live_)\S*$/u;
+const KEY =
+  /^(?:(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|nvapi-|xox[bp]-|wandb_v1_|dckr_pat_|[sr]k_live_|gsk_|AKIA|ASIA|AIza|eyJ|pypi-AgE)[\w.-]{16,}|npm_[A-Za-z0-9]{16,})$/;
 const BETWEEN = /[\s"'`,;:=()[\]{}<>|&?]/u;
 
 /** The words of a name in lower case: divided by what is no letter or digit, and by the capitals of camelCase. */
@@ -506,7 +526,7 @@ const wordsOf = (name) =>
 
 function namesSecret(name) {
   const words = wordsOf(name);
-  return words.some((word) => SECRET_WORDS.has(word)) || SECRET_KEY.test(words.join(" "));
+  return words.some((word) => SECRET_WORDS.has(word) || SECRET_END.test(word)) || SECRET_PAIR.test(words.join(" "));
 }
 
 const namesToken = (name) => wordsOf(name).at(-1) === "token";
@@ -517,13 +537,27 @@ const isToken = (text) => !/^(?:<.*>|\[.*\])$/su.test(text) && !/\s/u.test(text)
 /** Whether a text looks like a secret, or has a part that does. */
 function hasSecret(text) {
   if (NO_WORD.test(text) || text.split(BETWEEN).some((word) => KEY.test(word))) return true;
-  if (text.split("://").slice(1).some((rest) => /^[^\s:]*:\S+@[^@]*$/u.test(rest.split("/", 1)[0]))) return true;
+  if (text.includes("hooks.slack.com/services/") || authorizes(text)) return true;
+  if (text.includes("-----BEGIN") && text.includes("PRIVATE KEY-----")) return true;
+  const addresses = text.split("://"); // scheme://user:password@host, https://token@host
+  const hasPassword = (rest, i) => {
+    const [host] = rest.split("/", 1);
+    return /^[^\s:]*:\S+@[^@]*$/u.test(host) || (/https?$/.test(addresses[i]) && /^\S{16,}@[^@]*$/u.test(host));
+  };
+  if (addresses.slice(1).some(hasPassword)) return true;
   const parts = text.split("=");
   return parts.slice(1).some((after, i) => {
     const name = parts[i].split(BETWEEN).at(-1);
     const value = after.replace(/^['"]+/, "").split(BETWEEN, 1)[0];
     return name && value && (namesSecret(name) || (namesToken(name) && isToken(value)));
   });
+}
+
+/** Whether a text has a header such as `Authorization: Bearer x`. */
+function authorizes(text) {
+  const words = text.split(BETWEEN).filter(Boolean);
+  const named = /authorization/i.test(text);
+  return words.some((word, i) => i > 0 && words[i - 1].toLowerCase() === "bearer" && (named || lengthOf(word) >= 16));
 }
 
 /** Whether a text below these names is a secret. Elements of arrays have their numbers as names. */
@@ -1561,7 +1595,7 @@ class Notices {
   static say(message) {
     try {
       // Past process.stderr, which throws inside the program once the pipe's reader is gone.
-      fs.writeSync(2, `rlship: ${message.slice(0, 1000).replace(/[\n\r]/g, " ")}\n`);
+      fs.writeSync(2, `rlship: ${message.slice(0, 1000).replace(/\p{Cc}/gu, " ")}\n`);
     } catch {
       // There is nowhere to report it.
     }

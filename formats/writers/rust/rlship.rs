@@ -1189,7 +1189,7 @@ fn usable_member(name: &str, attr: &Attr) -> Result<(), String> {
     usable.then_some(()).ok_or_else(|| "it is no member of a run, or not of this type: it is left out".into())
 }
 
-const SECRET_WORDS: [&str; 13] = [
+const SECRET_WORDS: [&str; 14] = [
     "password",
     "passwords",
     "passwd",
@@ -1203,9 +1203,20 @@ const SECRET_WORDS: [&str; 13] = [
     "accesskey",
     "privatekey",
     "authorization",
+    "bearer",
 ];
-const BEFORE_KEY: [&str; 6] = ["api", "access", "private", "auth", "signing", "encryption"];
-const KEY_PREFIXES: [&str; 17] = [
+/// What a word may end with, if nothing divides it: `dbpassword`.
+const SECRET_ENDS: [&str; 6] = ["password", "passwd", "passphrase", "secret", "secretkey", "apikey"];
+/// What may be kept under a key, and whose key it is.
+const BEFORE_KEY: &str = " api access private auth signing encryption ssh gpg pgp rsa tls ssl master deploy openai gemini \
+    google mistral cohere groq deepseek openrouter replicate wandb hf huggingface comet neptune github gitlab aws azure \
+    gcp stripe tavily serper pinecone langsmith ";
+/// Whose password it is.
+const ACCOUNTS: &str =
+    " db database sql mysql pg postgres mongo redis amqp rabbitmq smtp mail email ftp ssh http https \
+    proxy admin root user login auth ldap sudo ";
+const FORGES: &str = " github gh gitlab git azure ado devops ";
+const KEY_PREFIXES: [&str; 23] = [
     "hf_",
     "sk-",
     "ghp_",
@@ -1218,13 +1229,19 @@ const KEY_PREFIXES: [&str; 17] = [
     "nvapi-",
     "xoxb-",
     "xoxp-",
+    "wandb_v1_",
+    "dckr_pat_",
+    "sk_live_",
+    "rk_live_",
     "gsk_",
     "AKIA",
     "ASIA",
     "AIza",
     "eyJ",
+    "pypi-AgE",
+    "npm_",
 ];
-const NEVER_WORDS: usize = 12; // of these prefixes, the first ones
+const NEVER_WORDS: usize = 16; // of these prefixes, the first ones
 
 /// Whether a text below these names is a secret.
 fn is_secret(path: &[&str], text: &str) -> bool {
@@ -1236,8 +1253,18 @@ fn is_secret(path: &[&str], text: &str) -> bool {
 
 fn names_secret(name: &str) -> bool {
     let words = words_of(name);
-    let key = |pair: &[String]| BEFORE_KEY.contains(&&*pair[0]) && (pair[1] == "key" || pair[1] == "keys");
-    words.iter().any(|word| SECRET_WORDS.contains(&&**word)) || words.windows(2).any(key)
+    let pair = |pair: &[String]| {
+        let among = |list: &str| list.contains(&format!(" {} ", pair[0]));
+        match &*pair[1] {
+            "key" | "keys" => among(BEFORE_KEY),
+            "pass" | "pwd" => among(ACCOUNTS),
+            "pat" => among(FORGES),
+            "word" => pair[0] == "pass",
+            _ => false,
+        }
+    };
+    let ends = |word: &String| SECRET_ENDS.iter().any(|end| word.ends_with(end));
+    words.iter().any(|word| SECRET_WORDS.contains(&&**word) || ends(word)) || words.windows(2).any(pair)
 }
 
 fn names_token(name: &str) -> bool {
@@ -1280,19 +1307,25 @@ fn has_secret(text: &str) -> bool {
         return true;
     }
     let is_key = |word: &str| {
+        let others = if word.starts_with("npm_") { "" } else { "_-." }; // `npm_config_...` is a setting
         KEY_PREFIXES.iter().filter_map(|prefix| word.strip_prefix(prefix)).any(|rest| {
-            rest.len() >= SHORTEST_TOKEN && rest.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+            rest.len() >= SHORTEST_TOKEN && rest.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
         })
     };
-    if text.split(between_words).any(is_key) {
+    if text.split(between_words).any(is_key) || text.contains("hooks.slack.com/services/") || authorizes(text) {
         return true;
     }
-    // scheme://user:password@host
-    let has_password = |rest: &str| {
-        let user = rest.split('/').next().and_then(|host| host.rsplit_once('@')).map_or("", |(user, _)| user);
-        user.split_once(':').is_some_and(|(_, password)| !password.is_empty()) && !user.contains(char::is_whitespace)
+    if text.contains("-----BEGIN") && text.contains("PRIVATE KEY-----") {
+        return true;
+    }
+    // scheme://user:password@host, https://token@host
+    let has_password = |pair: &[&str]| {
+        let user = pair[1].split('/').next().and_then(|host| host.rsplit_once('@')).map_or("", |(user, _)| user);
+        let of_web = pair[0].ends_with("http") || pair[0].ends_with("https");
+        let named = user.split_once(':').is_some_and(|(_, password)| !password.is_empty());
+        (named || of_web && user.chars().count() >= SHORTEST_TOKEN) && !user.contains(char::is_whitespace)
     };
-    if text.split("://").skip(1).any(has_password) {
+    if text.split("://").collect::<Vec<&str>>().windows(2).any(has_password) {
         return true;
     }
     let parts: Vec<&str> = text.split('=').collect();
@@ -1301,6 +1334,14 @@ fn has_secret(text: &str) -> bool {
         let value = pair[1].trim_start_matches(['\'', '"']).split(between_words).next().unwrap_or("");
         !name.is_empty() && !value.is_empty() && (names_secret(name) || names_token(name) && is_token(value))
     })
+}
+
+/// Whether a text has a header such as `Authorization: Bearer x`.
+fn authorizes(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let named = text.contains("authorization");
+    let words: Vec<&str> = text.split(between_words).filter(|word| !word.is_empty()).collect();
+    words.windows(2).any(|pair| pair[0] == "bearer" && (named || pair[1].chars().count() >= SHORTEST_TOKEN))
 }
 
 fn push_attr(out: &mut String, attr: &Attr, depth: usize) -> Result<(), String> {

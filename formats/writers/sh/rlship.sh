@@ -139,8 +139,9 @@ _rlship_time() {
   _rlship_t="\"t\":$_rlship_s"
 }
 
-# One line on stderr, in a process of its own: without a reader a signal ends the process that writes.
-_rlship_say() { (printf 'rlship: %s\n' "$1" >&2) || :; }
+# One line on stderr, in a process of its own: without a reader a signal ends the process that writes. Names may hold
+# characters that move the cursor.
+_rlship_say() { (printf 'rlship: %s\n' "$(printf '%s' "$1" | LC_ALL=C tr '\001-\037\177' ' ')" >&2) || :; }
 
 # What is wrong, once for each topic.
 _rlship_tell() { # topic where message
@@ -741,11 +742,13 @@ _rlship_is_usable() { # KEY=TEXT or KEY:=JSON
   fi
   case $_rlship_key in
   *[Pp][Aa][Ss][Ss]* | *[Ss][Ee][Cc][Rr][Ee][Tt]* | *[Cc][Rr][Ee][Dd][Ee][Nn]* | *[Kk][Ee][Yy]*) ;;
-  *[Tt][Oo][Kk][Ee][Nn]* | *[Aa][Uu][Tt][Hh][Oo][Rr]*) ;;
+  *[Tt][Oo][Kk][Ee][Nn]* | *[Aa][Uu][Tt][Hh][Oo][Rr]* | *[Bb][Ee][Aa][Rr][Ee][Rr]*) ;;
+  *[Pp][Ww][Dd]* | *[Pp][Aa][Tt] | *[Pp][Aa][Tt][!Hh]*) ;;
   *)
     case $_rlship_key=$_rlship_rest in
     *:=*\"* | *hf_* | *sk-* | *gh[pousr]_* | *github_pat_* | *glpat-* | *nvapi-* | *xox[bp]-* | *gsk_*) ;;
-    *A[KS]IA* | *AIza* | *eyJ* | *://*@* | *=*=*) ;;
+    *A[KS]IA* | *AIza* | *eyJ* | *://*@* | *=*=* | *pypi-AgE* | *npm_* | *wandb_v1_* | *dckr_pat_* | *[rs]k_live_*) ;;
+    *hooks.slack.com/* | *"PRIVATE KEY-----"* | *[Bb][Ee][Aa][Rr][Ee][Rr]*) ;;
     *) return 0 ;;
     esac
     ;;
@@ -776,7 +779,11 @@ _rlship_is_secret() { # KEY value PATH
         upper = c ~ /[A-Z]/
         letter = c != "" && !blank(c) && !index("!\"#$%&\047()*+,-./:;<=>?@[\\]^_`{|}~", c)
         if (word != "" && (!letter || (upper && (!before || substr(name, i + 1, 1) ~ /[a-z]/)))) {
-          if (index(secret, " " word " ") || (index(" key keys ", " " word " ") && index(before_key, " " last " "))) return 1
+          if (index(secret, " " word " ") || word ~ /(password|passwd|passphrase|secret|secretkey|apikey)$/) return 1
+          if (index(" key keys ", " " word " ") && index(before_key, " " last " ")) return 1
+          if (index(" pass pwd ", " " word " ") && index(accounts, " " last " ")) return 1
+          if (word == "pat" && index(" github gh gitlab git azure ado devops ", " " last " ")) return 1
+          if (word == "word" && last == "pass") return 1
           last = word
           word = ""
         }
@@ -793,13 +800,21 @@ _rlship_is_secret() { # KEY value PATH
       for (i = 1; i <= most; i++) if (index(s, prefixes[i]) == 1) return length(prefixes[i])
       return 0
     }
-    function has_secret(s,   i, c, n, word, name, rest, value) {
-      if (prefix(s, 12) && s !~ /[ \t\n\r]/) return 1
+    function has_secret(s,   i, c, n, word, name, rest, value, before, named) {
+      if (prefix(s, 16) && s !~ /[ \t\n\r]/) return 1
+      if (index(s, "hooks.slack.com/services/") || (index(s, "-----BEGIN") && index(s, "PRIVATE KEY-----"))) return 1
+      named = index(tolower(s), "authorization")
       n = length(s)
       for (i = 1; i <= n + 1; i++) {
         c = substr(s, i, 1)
         if (!between(c)) { word = word c; continue }
-        if (prefix(word, many) && length(word) - prefix(word, many) >= 16 && word !~ /[^A-Za-z0-9_.-]/) return 1
+        if (prefix(word, many) && length(word) - prefix(word, many) >= 16 && word !~ /[^A-Za-z0-9_.-]/) {
+          if (index(word, "npm_") != 1 || substr(word, 5) !~ /[_.-]/) return 1
+        }
+        if (word != "") {
+          if (before == "bearer" && (named || length(word) >= 16)) return 1
+          before = tolower(word)
+        }
         if (c == "=" && word != "") {
           rest = substr(s, i + 1, 2000)
           sub(/^["\047]+/, "", rest)
@@ -812,6 +827,7 @@ _rlship_is_secret() { # KEY value PATH
           rest = substr(s, i + 3, 2000)
           sub(/\/.*$/, "", rest)
           if (rest ~ /^[^ \t\n\r:]*:[^ \t\n\r]+@[^@]*$/) return 1
+          if (substr(s, 1, i - 1) ~ /https?$/ && sub(/@[^@]*$/, "", rest) && length(rest) >= 16 && rest !~ /[ \t\n\r]/) return 1
         }
       }
       return 0
@@ -891,9 +907,10 @@ _rlship_is_secret() { # KEY value PATH
       return ""
     }
     BEGIN {
-      secret = " password passwords passwd passphrase secret secrets credential credentials apikey apikeys accesskey privatekey authorization "
-      before_key = " api access private auth signing encryption "
-      many = split("hf_ sk- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- nvapi- xoxb- xoxp- gsk_ AKIA ASIA AIza eyJ", prefixes, " ")
+      secret = " password passwords passwd passphrase secret secrets credential credentials apikey apikeys accesskey privatekey authorization bearer "
+      before_key = " api access private auth signing encryption ssh gpg pgp rsa tls ssl master deploy openai gemini google mistral cohere groq deepseek openrouter replicate wandb hf huggingface comet neptune github gitlab aws azure gcp stripe tavily serper pinecone langsmith "
+      accounts = " db database sql mysql pg postgres mongo redis amqp rabbitmq smtp mail email ftp ssh http https proxy admin root user login auth ldap sudo "
+      many = split("hf_ sk- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- nvapi- xoxb- xoxp- wandb_v1_ dckr_pat_ sk_live_ rk_live_ gsk_ AKIA ASIA AIza eyJ pypi-AgE npm_", prefixes, " ")
       key = ENVIRON["_rlship_named"]
     }
     { all = all (NR > 1 ? "\n" : "") $0 }

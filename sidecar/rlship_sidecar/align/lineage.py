@@ -17,6 +17,7 @@ from rlship_sidecar.rows import Lineage, RankName, name_ranks
 from rlship_sidecar.tail.listing import is_foreign
 
 SIDE_BY_SIDE_S = 60.0
+RETELLING = ("trainer_state", "ms-swift")  # formats whose metrics W&B's calls have under other names
 
 Age = tuple[int, int, float, str, int]
 MergeKey = tuple[tuple[int, int, str], int, int, float, str, int, str]
@@ -155,6 +156,11 @@ class Writer:
     def done(self) -> bool:
         """Whether nothing more is to come from it."""
         return self.closed or self.ended or bool(self.end.failure)
+
+    @property
+    def retells(self) -> bool:
+        """Whether it is a file of transformers, whose figures the process may have logged at W&B itself."""
+        return self.open.writer in RETELLING and is_foreign(self.file)
 
     @property
     def at_home(self) -> bool:
@@ -449,11 +455,13 @@ def order_of(owners: tuple[Segment, ...]) -> Order:
 
 def lives_of(roots: Collection[Writer]) -> int:
     """How often the job was started of which root writers of an actor are: the most processes of one rank, submissions
-    of one replica, or jobs.
+    of one replica, or jobs. A file of another framework is no start beside the rank's own.
     """
     starts = {(root.job, root.submission) for root in roots}
     if len(starts) < 2 and len({root.rank for root in roots}) == len(roots):
         return 1  # mostly it is so, and quick to see
+    native = {root.rank for root in roots if not is_foreign(root.file)}
+    roots = [root for root in roots if root.rank not in native or not is_foreign(root.file)]
     of_ranks: dict[RankName, set[str]] = {}
     of_replicas: dict[str, set[int]] = {}
     for root in roots:

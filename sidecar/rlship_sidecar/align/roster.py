@@ -198,6 +198,7 @@ class Roster:
         self._outside: dict[int, frozenset[SubmittedJob]] = {}  # by step, see `_without_part`
         self._children: dict[str, list[Writer]] = {}  # by the id that they name as their parent's
         self.gaps = False  # some writer had to drop lines
+        self.retold = False  # some writer is a file that may repeat under other names what its rank logs
         self._orders: dict[tuple[Segment, ...], Order | None] = {}
         # Of segments in any order: how they merge, and the place of each.
         self._merged: dict[frozenset[Segment], tuple[Order | None, dict[Segment, int]]] = {}
@@ -209,6 +210,7 @@ class Roster:
         """
         self._forget_orders()
         self.gaps = self.gaps or bool(writer.gaps)
+        self.retold = self.retold or writer.retells
         self.writers[writer.file] = writer
         same = self._by_id.get(writer.open.id)
         if same is None or writer.file < same.file:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlship_sidecar import output
+from rlship_sidecar.cli.options import PATH
 from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import RlshipError, UsageProblem
@@ -39,7 +40,7 @@ class _Verbs(click.Group):
         return super().parse_args(ctx, args)
 
 
-_folder = click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+_folder = click.argument("directory", metavar="[DIR]", default=".", type=PATH)
 _json = click.option("--json", is_flag=True, help="Print one JSON object a line for each episode.")
 _state_dir = click.option(
     "--state-dir",
@@ -81,9 +82,7 @@ def listed(context: click.Context, directory: Path, json: bool, state_dir: str |
 
 @alerts.command("test", short_help="What rules would have said of the rows that are there.")
 @_folder
-@click.option(
-    "--rules", "file", metavar="FILE", type=click.Path(path_type=Path), help="Rules; without it those in force."
-)
+@click.option("--rules", "file", metavar="FILE", type=PATH, help="Rules; without it those in force.")
 @_json
 @_state_dir
 @click.pass_context
@@ -105,7 +104,7 @@ def tested(context: click.Context, directory: Path, file: Path | None, json: boo
 
 
 @alerts.command("check", short_help="Whether a file holds rules.")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=PATH)
 def checked(file: Path) -> None:
     """Check a file of rules. The first mistake is named with its line and what is allowed; exit code 2."""
     tables = _read(file)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from rlship_sidecar.cli.options import PATH
+
 
 @click.command(short_help="Run a small RL job with the sidecar on it.")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=PATH)
 @click.option(
     "--seconds", type=click.FloatRange(min=1), default=30.0, show_envvar=True, help="About how long the job learns."
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlship_sidecar import output
-from rlship_sidecar.cli.options import json_option
+from rlship_sidecar.cli.options import PATH, json_option
 from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import RlshipError, UsageProblem
@@ -30,8 +30,8 @@ MAX_CHARS = 32  # of a value of the run's data
 
 
 @click.command(short_help="What two experiments differ in, and from which step on.")
-@click.argument("a", metavar="A", type=click.Path(path_type=Path))
-@click.argument("b", metavar="B", type=click.Path(path_type=Path))
+@click.argument("a", metavar="A", type=PATH)
+@click.argument("b", metavar="B", type=PATH)
 @click.option(
     "--metric", "patterns", metavar="PATTERN", multiple=True, show_envvar=True, help="Only such metrics, as */loss."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import last_status, places
-from rlship_sidecar.cli.options import file_option, json_option, state_dir_option
+from rlship_sidecar.cli.options import PATH, file_option, json_option, state_dir_option
 from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean, natural
 
@@ -29,7 +30,7 @@ NO_FOLDER = Path(os.devnull)  # holds no settings file
 
 
 @click.command(short_help="What is wrong around a job, and what to do.")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", required=False, type=PATH)
 @json_option("finding")
 @click.option(
     "--python",
@@ -92,12 +93,17 @@ def _all(
     from rlship_sidecar.tail import discover
 
     said: list[str] = []
-    settings_of, settings = None, Config()
-    try:
-        settings_of = SettingsOf(directory or NO_FOLDER, flags, os.environ, file, console=True, say=said.append)
-        settings = settings_of.folder
-    except UsageProblem as problem:
-        yield findings.of_problem("settings", problem)
+    settings_of, settings, environ = None, Config(), dict(os.environ)
+    while settings_of is None:
+        try:
+            settings_of = SettingsOf(directory or NO_FOLDER, flags, environ, file, console=True, say=said.append)
+            settings = settings_of.folder
+        except UsageProblem as problem:
+            yield findings.of_problem("settings", problem)
+            # All else is looked at as if a variable that cannot be used was not there.
+            variable = re.match(r"\w*", problem.message)
+            if variable is None or environ.pop(variable[0], None) is None:
+                break
     experiments = discover.experiments(directory) if directory is not None else []
     known = [_known(experiment, settings) for experiment in sorted(experiments, key=lambda path: natural(str(path)))]
     unfinished = sum(one.last is None or not one.last[0].finished for one in known)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlship_sidecar.cli import places
-from rlship_sidecar.cli.options import state_dir_option
+from rlship_sidecar.cli.options import PATH, state_dir_option
 from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem
 from rlship_sidecar.report import terminal
@@ -27,7 +27,7 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
 
 
 @click.command(short_help="Rows and records as Parquet, CSV or JSON lines; a trace for Perfetto.")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=".", type=PATH)
 @click.option("--chrome-trace", is_flag=True, show_envvar=True, help=f"Trace Event Format, for {VIEWERS}.")
 @click.option(
     "--samples",

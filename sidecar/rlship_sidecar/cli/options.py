@@ -8,7 +8,30 @@ from typing import Any, TypeVar
 
 import click
 
+from rlship_sidecar.errors import UsageProblem
+
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
+
+
+def refuse_empty(path: object, what: str) -> None:
+    """Raise UsageProblem for an empty path: it would be the current folder, and mostly it is a variable without a
+    value.
+    """
+    if path == "":
+        raise UsageProblem(f"{what} is empty", "give a path, such as . for the current folder, or leave it out")
+
+
+class _Path(click.Path):
+    """A path that is not empty."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; raises UsageProblem for an empty one."""
+        is_option = param is not None and param.param_type_name == "option"
+        refuse_empty(value, max(param.opts, key=len) if is_option and param is not None else "DIR")
+        return super().convert(value, param, ctx)
+
+
+PATH = _Path(path_type=Path)
 
 sinks_option = click.option(
     "--sink",
@@ -26,7 +49,7 @@ file_option = click.option(
     metavar="FILE",
     envvar="RLSHIP_CONFIG",
     show_envvar=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Read settings from FILE, in place of rlship.toml in DIR.",
 )
 

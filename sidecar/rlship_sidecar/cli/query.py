@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlship_sidecar import output
-from rlship_sidecar.cli.options import state_dir_option
+from rlship_sidecar.cli.options import refuse_empty, state_dir_option
 from rlship_sidecar.cli.progress import ReadingProgress
 from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
@@ -85,6 +85,8 @@ def _parts(words: tuple[str, ...]) -> tuple[Path, str]:
             raise UsageProblem(f"{words[0]} is a folder, no question", "the question follows: rlship query DIR SQL")
         return Path(), words[0]
     first, last = words
+    refuse_empty(first, "DIR")
+    refuse_empty(last, "DIR")
     is_sql = first == STDIN or len(first.split()) > 1 or os.path.isdir(last)
     return (Path(last), first) if is_sql and not os.path.isdir(first) else (Path(first), last)
 

@@ -17,7 +17,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import places
-from rlship_sidecar.cli.options import sinks_option
+from rlship_sidecar.cli.options import PATH, sinks_option
 from rlship_sidecar.cli.progress import reporting
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.cli.watch import log_through
@@ -42,11 +42,11 @@ MAX_KEYS = 40  # keys listed for each actor, except with --json
 
 
 @click.command(short_help="Make rows again from the files, at full speed.")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=".", type=PATH)
 @click.option(
     "--out",
     metavar="PATH",
-    type=click.Path(path_type=Path),
+    type=PATH,
     show_envvar=True,
     help="Keep the store and what file sinks write there; of a folder of experiments in PATH/<experiment>."
     "  [default: rlship/state/replay-<n>]",
@@ -60,7 +60,7 @@ MAX_KEYS = 40  # keys listed for each actor, except with --json
     "config_file",
     metavar="FILE",
     envvar="RLSHIP_CONFIG",
-    type=click.Path(path_type=Path),
+    type=PATH,
     show_envvar=True,
     help="Settings, such as other reductions, in place of DIR/rlship.toml.",
 )

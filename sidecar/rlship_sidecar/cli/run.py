@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from rlship_sidecar.cli.options import PATH
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.report.terminal import clean
 
@@ -24,7 +25,7 @@ from rlship_sidecar.report.terminal import clean
     metavar="DIR",
     envvar="RLSHIP_DIR",
     show_envvar=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The experiment's folder, the same on all nodes.  [default: by WANDB_RUN_ID, WANDB_NAME or the launcher's job"
     " id below outputs/, else a new one there]",
 )
@@ -55,6 +56,10 @@ def run(
     from rlship_sidecar.launch.nodes import crowd
 
     others = crowd(os.environ, command)
+    if watch and others.is_first:
+        from rlship_sidecar.launch.beside import require_packages
+
+        require_packages()  # before there is a folder
     choice = choose(directory, os.environ, command, others)
     folder = choice.folder
     if folder.exists() and not folder.is_dir():

@@ -13,6 +13,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import places
+from rlship_sidecar.cli.options import refuse_empty
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.errors import UsageProblem
 
@@ -212,6 +213,7 @@ def _split(words: tuple[str, ...], named: str | None) -> tuple[str | None, tuple
     if not words:
         return named, words
     first = words[0]
+    refuse_empty(first, "DIR")
     if os.path.isdir(first) or not (named or _ADDRESS.search(first)):
         return first, words[1:]
     return named, words

@@ -13,7 +13,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import last_status, places
-from rlship_sidecar.cli.options import file_option, json_option, state_dir_option
+from rlship_sidecar.cli.options import PATH, file_option, json_option, state_dir_option
 from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.errors import FAILED, INCOMPLETE, OK, REFUSED, NothingToWatch, RlshipError, worst
 from rlship_sidecar.report import terminal
@@ -27,7 +27,7 @@ PIPED_WIDTH = 120  # for curves; other lines are whole
 
 
 @click.command(short_help="Steps, lag, missing ranks, dead letters, sinks.")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=".", type=PATH)
 @json_option("experiment")
 @click.option("--full", is_flag=True, show_envvar=True, help="Show all of every experiment, however long it gets.")
 @click.option("--writers", is_flag=True, show_envvar=True, help="List every writer, not only those with a note.")

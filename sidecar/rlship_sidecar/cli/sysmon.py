@@ -11,12 +11,13 @@ import click
 
 from rlship.system import asked
 from rlship_sidecar.cli import places
+from rlship_sidecar.cli.options import PATH
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.errors import UsageProblem
 
 
 @click.command(short_help="Log what this node and the job's processes on it use.")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=".", type=PATH)
 @click.option(
     "--interval",
     metavar="SECONDS",

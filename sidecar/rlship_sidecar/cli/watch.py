@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import click
 
 from rlship_sidecar import output
-from rlship_sidecar.cli import places
+from rlship_sidecar.cli import places as folders
 from rlship_sidecar.cli.live import report
-from rlship_sidecar.cli.options import file_option, sinks_option
+from rlship_sidecar.cli.options import PATH, file_option, sinks_option
 from rlship_sidecar.cli.panels_offer import PanelsOffer
 from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.cli.signals import stop_on_signals
-from rlship_sidecar.cli.whereabouts import Whereabouts
+from rlship_sidecar.cli.whereabouts import PrintedPlaces, Whereabouts
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # The configuration reads the settings' variables (RLSHIP_SINKS, …), because it can name a mistake in them.
 @click.command(short_help="Ship the rows of one experiment or of a folder of them.")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=".", type=PATH)
 @click.option("--once", is_flag=True, show_envvar=True, help="Deliver what is there and exit.")
 @sinks_option
 @click.option(
@@ -94,6 +94,13 @@ if TYPE_CHECKING:
     help="Watch a job that began then (Unix seconds), with its further runs. Print where each run is, and errors:"
     " `rlship run --watch` prints the rest.",
 )
+@click.option(
+    "--places",
+    metavar="FD",
+    type=int,
+    hidden=True,
+    help="With --beside: a file that names the experiments whose place was printed.",
+)
 @click.pass_context
 def watch(
     context: click.Context,
@@ -112,12 +119,13 @@ def watch(
     quiet: bool,
     announce_stop: bool,
     beside: float | None,
+    places: int | None,
 ) -> None:
     """Ship the rows of the experiment in DIR, or of all experiments in the folder DIR (default: where you are).
 
     Goes on where the last sidecar stopped. Ctrl-C or SIGTERM: delivers what is read, then exits.
     """
-    places.require(directory, waits=not once)
+    folders.require(directory, waits=not once)
     alone = beside is None
     flags = {
         "sinks": sinks,
@@ -157,7 +165,8 @@ def watch(
         if not quiet:
             only = os.path.realpath(directory) if has_screen else ""
             offer = PanelsOffer(_say, lambda experiment: config.state_dir_for(experiment, settings)) if alone else None
-            on_status = Whereabouts(_say, on_status, only=only, finished=not alone, offer=offer)
+            said = PrintedPlaces(places)
+            on_status = Whereabouts(_say, on_status, only=only, finished=not alone, said=said, offer=offer)
         tell = _both(on_status, _print_json) if json else on_status
         code = daemon.watch(
             directory,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,6 +15,31 @@ if TYPE_CHECKING:
 
 HELD_S = 10.0  # for so long other lines wait for the first place; W&B's client opens a run in two or three seconds
 MAX_LINES = 5
+_MAX_SAID = 1 << 16
+
+
+class PrintedPlaces:
+    """The experiments whose place was printed. With the descriptor of a file they outlive the process: a sidecar that
+    is started again after a crash prints nothing twice.
+    """
+
+    def __init__(self, file: int | None = None) -> None:
+        self._file = file
+        self._names: set[str] = set()
+        if file is not None:
+            self._names.update(os.fsdecode(os.pread(file, _MAX_SAID, 0)).split("\0")[:-1])
+
+    def __contains__(self, experiment: str) -> bool:
+        return experiment in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, experiment: str) -> None:
+        """Its place is printed."""
+        self._names.add(experiment)
+        if self._file is not None:
+            os.write(self._file, os.fsencode(experiment) + b"\0")
 
 
 class Whereabouts:
@@ -21,7 +47,8 @@ class Whereabouts:
 
     Of a folder of experiments only those that run have a line, at most `MAX_LINES`; with `finished` the others have one
     too. `only`: just the experiment of this path has one, as above a screen, which has little room and shows the places
-    of a folder's experiments itself. `offer` is called with each later status of those that have a line.
+    of a folder's experiments itself. Those in `said` have none. `offer` is called with each later status of those that
+    have a line.
     """
 
     def __init__(
@@ -31,6 +58,7 @@ class Whereabouts:
         *,
         only: str = "",
         finished: bool = False,
+        said: PrintedPlaces | None = None,
         offer: Callable[[Status], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -40,7 +68,7 @@ class Whereabouts:
         self._then = then
         self._offer = offer
         self._clock = clock
-        self._said: set[str] = set()
+        self._said = PrintedPlaces() if said is None else said
         self._since: float | None = None
 
     def __call__(self, statuses: list[Status]) -> None:
@@ -50,8 +78,8 @@ class Whereabouts:
             running = [status for status in running if status.experiment == self._only]
         for status in running:
             if status.experiment not in self._said and len(self._said) < MAX_LINES and (place := seen_at(status)):
-                self._said.add(status.experiment)
                 self._say(f"{clean(status.experiment, MAX_ERROR_CHARS)}: {place}")
+                self._said.add(status.experiment)
             if self._offer is not None and status.experiment in self._said:
                 self._offer(status)
         if statuses and self._since is None:

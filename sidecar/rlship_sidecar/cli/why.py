@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from rlship_sidecar import output
+from rlship_sidecar.cli.options import PATH
 from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import RlshipError, UsageProblem
@@ -29,14 +30,12 @@ _step = click.IntRange(-(2**53), 2**53)
 
 
 @click.command(short_help="Which causes an episode has, by a graph of signs and causes.")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=".", type=PATH)
 @click.option("--metric", metavar="KEY", default="", help="Explain this metric, not the episode of a rule.")
 @click.option("--step", metavar="N", type=_step, help="The episode at or nearest to step N.")
 @click.option("--from", "first", metavar="N", type=_step, help="Episodes from step N on.")
 @click.option("--to", "last", metavar="N", type=_step, help="Episodes up to step N.")
-@click.option(
-    "--graph", "file", metavar="FILE", type=click.Path(path_type=Path), help="Signs and causes to add to the graph."
-)
+@click.option("--graph", "file", metavar="FILE", type=PATH, help="Signs and causes to add to the graph.")
 @click.option("--json", is_flag=True, help="Print one JSON object a line for each experiment, with everything.")
 @click.option(
     "--state-dir",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
+
+from rlship_formats.foreign import trl_completions
 from rlship_formats.reading import (
     Barrier,
     Clock,
@@ -18,12 +23,14 @@ from rlship_formats.reading import (
     FileReader,
     Ledger,
     Metrics,
+    Rollback,
     Run,
     Sample,
     Span,
     Unknown,
 )
 from rlship_formats.records import Open
+from rlship_sidecar.tail.listing import is_foreign
 from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
@@ -62,7 +69,8 @@ class WriterFile:
     `on_read` is called with the number of bytes of each piece that was read, or passed over. `unusable` counts lines
     that cannot be used, by reason. `t` is the greatest time of a record, and `closed` the reason that the writer gave
     for its end, both among the lines read. `labels` are those
-    of its `open`.
+    of its `open`. `originals` are the samples of which this file may have copies. `adopted`: so many of its first lines
+    are of a step, unless they have one themselves or none on purpose; None: it is not known yet.
     """
 
     name: str
@@ -74,6 +82,13 @@ class WriterFile:
     closed: str | None = None
     on_read: Callable[[int], None] = lambda count: None
     labels: dict[str, str] = field(default_factory=dict)
+    originals: Originals | None = None
+    adopted: tuple[int, int] | None = None
+
+    @property
+    def anew(self) -> WriterFile:
+        """The same file, of which nothing is counted."""
+        return WriterFile(self.name, self.tail, self.size)
 
     def refuse(self, reason: str) -> None:
         """Count a line that cannot be used."""
@@ -111,7 +126,11 @@ def files_of(experiment: Path) -> Iterator[list[WriterFile]]:
     files = Descriptors(1, keep=True, root=str(experiment))  # they are read one after the other
     opener = Opener(str(experiment), files)
     try:
-        yield [WriterFile(name, tail) for name, tail in sorted(opener.all().items())]
+        found = [WriterFile(name, tail) for name, tail in sorted(opener.all().items())]
+        originals = Originals(found)
+        for file in found:
+            file.originals = originals
+        yield found
     finally:
         opener.close()
         files.close()
@@ -196,13 +215,106 @@ def _take_time(reader: FileReader, lines: list[bytes]) -> None:
     reader.t = before
 
 
+class Originals:
+    """The samples that an experiment's own files have of tables that files of other frameworks copy."""
+
+    def __init__(self, files: Iterable[WriterFile]) -> None:
+        self._files = [file for file in files if not is_foreign(file.name)]
+        self._counts: Counter[tuple[object, ...]] | None = None
+        self._texts: set[bytes] = set()
+        self._of_copies: dict[str, Counter[int | None]] = {}  # by file, how many samples it has of each step
+
+    def has(self, file: WriterFile, sample: Sample) -> bool:
+        """Whether a file of the rank has a sample that this one, of another framework's file, is a copy of.
+
+        So it is if that file has as many samples of the table at the step, or one with equal prompt and response.
+        """
+        opened = file.open
+        if opened is None or opened.writer != trl_completions.READER.name:
+            return False
+        if self._counts is None:
+            self._counts = self._counted()
+        place = (*_rank(opened), sample.table, sample.step)
+        if file.name not in self._of_copies:
+            steps = (entry.step for entry in entries(file.anew) if entry.kind == "sample")
+            self._of_copies[file.name] = Counter(steps)
+        there = self._counts[place]
+        every = self._of_copies[file.name][sample.step]
+        return there > 0 and (there >= every or _text(place, sample) in self._texts)
+
+    def _counted(self) -> Counter[tuple[object, ...]]:
+        found: Counter[tuple[object, ...]] = Counter()
+        for file in self._files:
+            one = file.anew
+            with suppress(Unreadable):  # reading the file for itself reports that
+                for entry in entries(one, [b'"sample"']):
+                    if entry.kind == "sample" and entry.body.table == trl_completions.TABLE and one.open is not None:
+                        place = (*_rank(one.open), entry.body.table, entry.step)
+                        found[place] += 1
+                        self._texts.add(_text(place, entry.body))
+        return found
+
+
+def _rank(opened: Open) -> tuple[str, str, int]:
+    return opened.actor, opened.replica, opened.rank
+
+
+def _text(place: tuple[object, ...], sample: Sample) -> bytes:
+    row = sample.row
+    said = [repr(place), row.get("prompt"), row.get("completion", row.get("response"))]
+    try:
+        return blake2b(orjson.dumps(said), digest_size=16).digest()
+    except orjson.JSONEncodeError:  # nested too deeply
+        return b""
+
+
+def _adoption(file: WriterFile) -> tuple[int, int]:
+    """How many lines stand before the first barrier record, if it adopts them, and its step; (0, 0) if none does."""
+    reader = FileReader()
+    for number, line in enumerate(_unjudged(file)):
+        if reader.opened is None or b"\\" in line or b'"barrier"' in line or b'"rollback"' in line:
+            record = reader.read(line)
+            if isinstance(record, Barrier):
+                return (number, record.step) if record.adopts else (0, 0)
+            if isinstance(record, Rollback):
+                break
+    return 0, 0
+
+
+def _step_of(file: WriterFile, record: Any, lines_read: int) -> int | None:
+    """The step of a record, which is its own or that of the barrier that adopts it."""
+    step: int | None = getattr(record, "step", None)
+    if step is not None or getattr(record, "stream", True):
+        return step
+    if isinstance(record, Event) and record.is_about_writer:
+        return None
+    if file.adopted is None:
+        file.adopted = _adoption(file)
+    before, of_barrier = file.adopted
+    return of_barrier if lines_read <= before else None
+
+
+class _Counted:
+    """Lines, and how many of them were read."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self.count = 0
+        self._lines = lines
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._lines:
+            self.count += 1
+            yield line
+
+
 def entries(file: WriterFile, words: Collection[bytes] = ()) -> Iterator[Entry]:
     """The entries of a file for the time axis, in file order; raises Unreadable. Counts lines that cannot be used.
 
-    With `words`, only lines that hold one of them are read, and counted.
+    With `words`, only lines that hold one of them are read, and counted. Samples that are copies are left out. The step
+    of a record that a barrier adopts is the barrier's.
     """
-    reader = FileReader()
-    for line in _lines_with(words, lines(file), reader) if words else lines(file):
+    reader, counted = FileReader(), _Counted(lines(file))
+    for line in _lines_with(words, iter(counted), reader) if words else counted:
         record = reader.read(line)
         if record is None or isinstance(record, Unknown):
             continue
@@ -218,4 +330,6 @@ def entries(file: WriterFile, words: Collection[bytes] = ()) -> Iterator[Entry]:
         kind = _KINDS.get(type(record))
         if kind is not None:
             body = record.m if isinstance(record, Metrics) else None if isinstance(record, Barrier) else record
-            yield Entry(kind, record.t, getattr(record, "step", None), body)
+            if isinstance(record, Sample) and file.originals is not None and file.originals.has(file, record):
+                continue
+            yield Entry(kind, record.t, _step_of(file, record, counted.count), body)

@@ -133,7 +133,7 @@ def _samples(file: WriterFile, table: str, result: ExportedTable, steps: Steps |
             "replica": opened.replica,
             "rank": opened.rank,
             "attempt": opened.attempt,
-            "step": sample.step,
+            "step": entry.step,
             "t": sample.t,
             "score": sample.score,
             "pri": sample.pri,

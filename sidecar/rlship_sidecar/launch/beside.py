@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,7 @@ LOOK_EVERY_S = 0.5  # between looks for the job's first line
 RARELY_S = 60.0  # otherwise the end of a child wakes this process
 OWNER_EVERY_S = 1.0  # between looks whether another sidecar still owns the experiment
 AGENT_ENDS_S = 3.0
+_IMPORTED = ("msgspec", "numpy", "orjson", "watchdog")
 # Starting again changes nothing about these.
 _FINAL = (USAGE, REFUSED)
 
@@ -30,6 +34,13 @@ if TYPE_CHECKING:
     from rlship_sidecar.ownership.lease import Owner
 
 Say = Callable[[str], None]
+
+
+def require_packages() -> None:
+    """Raise ModuleNotFoundError where a package is missing that `rlship watch` imports at once."""
+    for name in _IMPORTED:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 class Beside:
@@ -59,6 +70,7 @@ class Beside:
         self._is_done: Callable[[], bool] = lambda: True
         self._sidecar: subprocess.Popen[bytes] | None = None
         self._agent: subprocess.Popen[bytes] | None = None
+        self._places: int | None = None  # where sidecars note which runs' places they have printed
 
     def look(self, now: float) -> float:
         """Start what is to run by now; returns the seconds until the next look is due. A failure is reported."""
@@ -161,7 +173,11 @@ class Beside:
                 process.wait()
 
     def _start_sidecar(self, *more: str) -> subprocess.Popen[bytes] | None:
-        return self._start("watch", str(self._folder), "--beside", str(self._began), *more)
+        if self._places is None:
+            with suppress(OSError):  # then a further sidecar prints the places again
+                self._places = os.memfd_create("rlship")
+        places = () if self._places is None else ("--places", str(self._places))
+        return self._start("watch", str(self._folder), "--beside", str(self._began), *places, *more)
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes] | None:
         def in_child() -> None:
@@ -173,6 +189,7 @@ class Beside:
                 module_command("rlship", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),
+                pass_fds=() if self._places is None else (self._places,),
                 start_new_session=True,  # a Ctrl-C is for the job: the sidecar ends after it
                 preexec_fn=in_child,
             )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlship_formats.foreign.trainer_state import at_wandb
 from rlship_formats.histogram import histogram, merged
 from rlship_formats.quantiles import quantile
 from rlship_formats.reading import TAGGED
@@ -192,7 +193,8 @@ def reduce_any(
     metrics: dict[str, _Metric] = {}
     used = set(beside)
     ts: list[float] = []
-    for name, items in sorted(_items(window, only).items()):
+    found = _items(window, only)
+    for name, items in sorted((without_retold(found) if superseding else found).items()):
         items = _counted(items) if superseding else items
         used.update(item.segment for item in items)
         ts.extend(item.t for item in items)
@@ -202,9 +204,9 @@ def reduce_any(
         for key, value in metric.values:
             # A key means one thing in every row: its owner does not depend on whether this row has a value for it.
             (primary if key == naming.plain(name) else derived).setdefault(key, value)
-    for found in counted(window.samples, superseding=superseding).values():
-        used.update(segment for segment, _ in found)
-        ts.extend(line.t for _, line in found)
+    for sampled in counted(window.samples, superseding=superseding).values():
+        used.update(segment for segment, _ in sampled)
+        ts.extend(line.t for _, line in sampled)
     every = {**derived, **primary}
     per_rank, more = _per_rank(naming, metrics, {segment.writer.rank.replica for segment in used}, rules, seconds)
     for key, value in more:
@@ -248,6 +250,19 @@ def _items(window: UnitLines, only: Collection[str] | None = None) -> dict[str, 
     for name in unsorted:
         found[name].sort(key=lambda item: (item.segment.merge_key, item.offset))
     return found
+
+
+def without_retold(found: dict[str, list[Item]]) -> dict[str, list[Item]]:
+    """The items of a step without those of transformers' files that their rank logged at W&B, under another name."""
+    kept: dict[str, list[Item]] = {}
+    for name, items in found.items():
+        if any(item.segment.writer.retells for item in items):
+            others = (item.segment.writer for item in found.get(at_wandb(name), ()))
+            ranks = {writer.rank for writer in others if not writer.retells}
+            items = [item for item in items if not (item.segment.writer.retells and item.segment.writer.rank in ranks)]
+        if items:
+            kept[name] = items
+    return kept
 
 
 def _counted(items: list[Item]) -> list[Item]:

@@ -125,7 +125,9 @@ def reduce_blocks(window: UnitLines, roster: Roster, how: Manner) -> Reduced | N
 
     A metric that cannot be reduced in columns is reduced by `general` alone.
     """
-    naming, rules, seconds, _, alone = how
+    naming, rules, seconds, superseding, alone = how
+    if superseding and roster.retold and any(segment.writer.retells for segment in everyone(window)):
+        return None
     found = sheets_of(window, roster)
     if found is None or not (found.sheets or found.others):
         return None

@@ -15,7 +15,22 @@ from pathlib import Path
 
 import numpy as np
 
-PAUSE_S = 12.0  # a step closes 10 s after its last line; if the file is truncated before, a dead letter says so
+CLOSES_S = 120.0  # a step closes 10 s after its last line, on an idle machine
+
+
+def lines(path: Path) -> list[str]:
+    """The whole lines of a file that another process appends to."""
+    return path.read_text().split("\n")[:-1] if path.exists() else []
+
+
+def closed(folder: str, step: int) -> None:
+    """Wait until the sidecar beside this job has a row of a step. If the file is truncated before, a dead letter says
+    so.
+    """
+    rows, end = Path(folder, "rlship", "state", "rows.jsonl"), time.monotonic() + CLOSES_S
+    while not any(json.loads(row)["index"] == step for row in lines(rows)):
+        assert time.monotonic() < end, f"no row of step {step} within {CLOSES_S:g} s"
+        time.sleep(0.1)
 
 
 def logger(folder: str) -> object:
@@ -49,7 +64,7 @@ if __name__ == "__main__":
     for step in (1, 2, 3):
         first.log(figures(step) | {"critic/rewards/mean": 9.0}, step)
     first.finish()
-    time.sleep(PAUSE_S)
+    closed(folder, 3)
     second = logger(folder)
     second.log({"val-core/gsm8k/acc/mean@1": 0.5}, 2)
     for step in (3, 4):
