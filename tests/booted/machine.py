@@ -13,6 +13,8 @@ from tests.kit.waiting import wait_until
 
 # What systemd needs to set up units' sandboxes, as it can on a machine of its own.
 CAPABILITIES = "SYS_ADMIN,SETPCAP,NET_ADMIN,SYS_PTRACE,MKNOD,AUDIT_WRITE,AUDIT_CONTROL"
+# On a machine of its own systemd does that itself. Without it no service sees its credentials.
+INIT = "mount --make-rshared / && exec /sbin/init"
 BOOT_S = 120.0
 NO_ENVIRONMENT: Mapping[str, str] = {}
 
@@ -42,7 +44,7 @@ class Machine:
         ]
         for here, there in mounts.items():
             options += ["-v", f"{here}:{there}"]
-        engine("create", "--name", name, *options, image, "/sbin/init")
+        engine("create", "--name", name, *options, image, "/bin/sh", "-c", INIT)
 
     def boot(self) -> float:
         """Start it, or start it again; returns the seconds until it is up."""
@@ -111,8 +113,11 @@ class Unit:
         self.instance = self.name.partition("@")[2].removesuffix(".service")
 
     def ctl(self, verb: str, *words: str) -> str:
-        """`systemctl VERB UNIT`."""
-        return self._run(shlex.join(["systemctl", *self._manager(), verb, *words, self.name]))
+        """`systemctl VERB UNIT`. Raises CommandFailed with what systemd and the service say."""
+        try:
+            return self._run(shlex.join(["systemctl", *self._manager(), verb, *words, self.name]))
+        except CommandFailed as problem:
+            raise CommandFailed(f"{problem}\n{self.explain()}") from problem
 
     def show(self, *names: str) -> list[str]:
         """Properties, in that order."""

@@ -38,8 +38,6 @@ def sysmon(machine: Machine, place: Place, unit: Unit, found: Findings) -> None:
     """The agent logs into the experiment of a job on this machine; killed it comes back, wrong usage is final."""
     name = f"{unit.template} of {'a user' if unit.user else 'the system'}"
     experiment = place.here / "measured"
-    if not unit.user:  # as the user of the job, whose processes it sees
-        unit.add("override", f"[Service]\nUser={place.worker}\n")
     unit.ctl("start")
     start_job(machine, place, "measured", steps=300)
     files = lambda: list((experiment / "rlship").glob("node-*.jsonl"))  # noqa: E731
@@ -58,7 +56,6 @@ def sysmon(machine: Machine, place: Place, unit: Unit, found: Findings) -> None:
     unit.until(lambda: unit.show("ActiveState", "ExecMainStatus") == ["failed", "2"], "exit code 2")
     found.said(f"{name}: a wrong setting: exit code 2, and not started again", "failed")
     machine.sh(f"rm {top}/rlship/sysmon.env")
-    unit.drop()
 
 
 def network(machine: Machine, place: Place, found: Findings) -> None:

@@ -67,11 +67,10 @@ def watching(machine: Machine, place: Place, found: Findings) -> None:
     unit.ctl("stop")
     result, code = unit.show("Result", "ExecMainStatus")
     found.held((result, code) == ("success", "0"), "stopped under the job", f"{time.monotonic() - began:.1f} s")
-    unit.ctl("start")
-    found.said("started again, further rows came", f"{watched.until_more():.1f} s")
-    unit.ctl("kill", "--signal=KILL")
-    took = unit.until(lambda: unit.show("NRestarts", "ActiveState") == ["1", "active"], "a restart")
-    found.said("kill -9: started again", f"{took:.1f} s; further rows {watched.until_more():.1f} s")
+    took = watched.after(lambda: unit.ctl("start"))
+    found.said("started again: further rows came", f"{took:.1f} s")
+    took = watched.after(lambda: killed(unit))
+    found.said("kill -9: started again, and further rows came", f"{took:.1f} s")
     hang(machine, unit, watched, found)
     running = machine.tried(f"pgrep -f /mounted/job.py.*{place.inside}/grpo").stdout
     found.held(running, "all of that while the job ran", f"{watched.count()} of {STEPS} rows")
@@ -90,10 +89,8 @@ def owner(machine: Machine, place: Place) -> None:
 def hang(machine: Machine, unit: Unit, watched: Watched, found: Findings) -> None:
     """SIGSTOP, with a drop-in that has a shorter watchdog: systemd ends it and starts it again."""
     unit.add("hang", HANG)
-    unit.ctl("restart")
-    watched.until_more()
+    watched.after(lambda: unit.ctl("restart"))
     (pid,) = unit.show("MainPID")
-    machine.sh(f"kill -STOP {pid}")
     results: set[str] = set()
 
     def restarted() -> bool:
@@ -101,10 +98,19 @@ def hang(machine: Machine, unit: Unit, watched: Watched, found: Findings) -> Non
         results.add(result)
         return (count, state) == ("1", "active")
 
-    took = unit.until(restarted, "a restart by the watchdog")
-    found.held("watchdog" in results, "hangs (SIGSTOP), with WatchdogSec=6s: ended and started again", f"{took:.0f} s")
-    found.said("further rows came", f"{watched.until_more():.1f} s")
+    def freeze() -> None:
+        machine.sh(f"kill -STOP {pid}")
+        unit.until(restarted, "a restart by the watchdog")
+
+    took = watched.after(freeze)
+    found.held("watchdog" in results, "hung (SIGSTOP), with WatchdogSec=6s: started again, rows came", f"{took:.0f} s")
     unit.drop()
+
+
+def killed(unit: Unit) -> None:
+    """kill -9, and wait until systemd has started it again."""
+    unit.ctl("kill", "--signal=KILL")
+    unit.until(lambda: unit.show("NRestarts", "ActiveState") == ["1", "active"], "a restart")
 
 
 def exit_codes(machine: Machine, place: Place, found: Findings) -> None:
@@ -128,9 +134,12 @@ def exit_codes(machine: Machine, place: Place, found: Findings) -> None:
     unit.ctl("start", "--no-block")
     unit.until(lambda: unit.show("SubState", "ExecMainStatus") == ["auto-restart", "5"], "exit code 5")
     found.said("another sidecar owns the folder: exit code 5, and tried again", "auto-restart")
-    machine.sh(f"kill -TERM {pid}")
-    took = unit.until(lambda: unit.show("ActiveState") == ["active"], "a start after the other one")
-    found.said("goes on once that one has ended", f"{took:.1f} s; further rows {watched.until_more():.1f} s")
+
+    def free() -> None:
+        machine.sh(f"kill -TERM {pid}")
+        unit.until(lambda: unit.show("ActiveState") == ["active"], "a start after the other one")
+
+    found.said("once that one has ended it goes on: further rows came", f"{watched.after(free):.1f} s")
     watched.until_finished()
     unit.ctl("stop")
     found.said("rows to the last one", f"{watched.check(OWNED_STEPS)} rows of {OWNED_STEPS} steps")

@@ -102,12 +102,12 @@ def under_a_job(engine: Engine, folder: Path, found: Findings, *, ranks: int = 4
     engine("stop", "-t", STOP_S, "sidecar")
     code = engine.inspect("sidecar")["State"]["ExitCode"]
     found.held(code == 0, "podman stop under the job: exit code 0", f"{time.monotonic() - began:.1f} s")
-    engine("start", "sidecar")
-    found.said("started again, further rows came", f"{watched.until_more():.1f} s")
+    took = watched.after(lambda: engine("start", "sidecar"))
+    found.said("started again: further rows came", f"{took:.1f} s")
     engine("kill", "-s", "KILL", "sidecar")
     engine("wait", "sidecar")
-    engine("start", "sidecar")
-    found.said("killed and started again, further rows came", f"{watched.until_more():.1f} s")
+    took = watched.after(lambda: engine("start", "sidecar"))
+    found.said("killed and started again: further rows came", f"{took:.1f} s")
     running = engine.inspect(job)["State"]["Running"]
     found.held(running, "all of that while the job ran", f"{watched.count()} of {steps} rows")
     ended = int(engine("wait", job))

@@ -41,9 +41,15 @@ def of_kind(objects: list[Object], kind: str) -> Object:
 
 def containers(objects: list[Object]) -> Iterator[Object]:
     """All containers of all pods, first those that begin first."""
-    for one in objects:
-        pod = one.get("spec", {}).get("template", {}).get("spec", {})
+    for pod in pods(objects):
         yield from (*pod.get("initContainers", ()), *pod.get("containers", ()))
+
+
+def pods(objects: list[Object]) -> Iterator[Object]:
+    """The specs of all pods."""
+    for one in objects:
+        if "template" in one.get("spec", {}):
+            yield one["spec"]["template"]["spec"]
 
 
 def probes(objects: list[Object]) -> dict[str, tuple[int, str]]:
@@ -57,11 +63,13 @@ def probes(objects: list[Object]) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _drop_optional(objects: list[Object]) -> int:
+def _say_optional(objects: list[Object]) -> int:
     changed = 0
-    for container in containers(objects):
-        for source in container.get("envFrom", ()):
-            changed += source["configMapRef"].pop("optional", None) is not None
+    for pod in pods(objects):
+        for volume in pod.get("volumes", ()):
+            if "secret" in volume and "optional" not in volume["secret"]:
+                volume["secret"]["optional"] = False
+                changed += 1
     return changed
 
 
@@ -72,6 +80,10 @@ def _drop_probes(objects: list[Object]) -> int:
             del container[name]
             changed += 1
     return changed
+
+
+def _drop_ports(objects: list[Object]) -> int:
+    return sum(container.pop("ports", None) is not None for container in containers(objects))
 
 
 def _drop_accounts(objects: list[Object]) -> int:
@@ -93,14 +105,19 @@ def _own_claims(objects: list[Object]) -> int:
 # What podman 4.3 cannot play, with how it is checked otherwise.
 PATCHES: tuple[tuple[str, str, Callable[[list[Object]], int]], ...] = (
     (
-        "optional: true of the config map is removed: podman 4.3 panics",
-        "the rendered manifest has it; the image is started without the map, below",
-        _drop_optional,
+        "optional: false, which is the default, is said of the secret: without a word podman 4.3 panics",
+        "the rendered manifest has a secret that is not optional",
+        _say_optional,
     ),
     (
         "HTTP probes are removed: podman asks them by curl, which the image lacks, and at port 0",
         "each URL is asked from inside the pod; a hung loop is ended as the kubelet does it",
         _drop_probes,
+    ),
+    (
+        "the list of ports is removed: the pod is played without a network, where podman opens none",
+        "the probes' URLs have the port of the rendered list",
+        _drop_ports,
     ),
     ("the ServiceAccount is left out: podman has none", "the rendered manifest has it", _drop_accounts),
     (

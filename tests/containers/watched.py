@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,9 +33,12 @@ class Watched:
         """Wait for so many rows; returns the seconds it took."""
         return self.until(lambda: self.count() >= least, f"{least} rows")
 
-    def until_more(self, by: int = 20) -> float:
-        """Wait for further rows."""
-        return self.until_rows(self.count() + by)
+    def after(self, act: Callable[[], object], by: int = 20) -> float:
+        """Do something that rows come after; returns the seconds until they had come, with those of `act`."""
+        least, began = self.count() + by, time.monotonic()
+        act()
+        self.until_rows(least)
+        return time.monotonic() - began
 
     def until_finished(self) -> float:
         """Wait until every writer has closed and every sink has confirmed every row."""
