@@ -115,7 +115,7 @@ def killed(unit: Unit) -> None:
 
 def exit_codes(machine: Machine, place: Place, found: Findings) -> None:
     """2 is final: a person has to mend it. 5 is tried again until the other sidecar is gone, which has every row of the
-    job so far; in the end none is missing.
+    job so far; in the end every row is there.
     """
     unit = place.unit
     machine.write(place.settings, "RLSHIP_SINKS=nonsense\n")

