@@ -13,7 +13,7 @@ from tests.containers import job
 from tests.containers.findings import Findings
 from tests.containers.watched import Watched
 
-RANKS, STEPS, PAUSE_S = 2, 800, 0.1
+RANKS, STEPS, PAUSE_S = 2, 700, 0.1
 OWNED_STEPS = 400
 JOB = Path(job.__file__)
 HANG = "[Service]\nWatchdogSec=6s\n"
@@ -128,7 +128,7 @@ def exit_codes(machine: Machine, place: Place, found: Findings) -> None:
     watched = Watched(place.here / "owned", unit.explain)
     start_job(machine, place, "owned", steps=OWNED_STEPS)
     watch = f"{place.program}/rlship watch --no-table --sink jsonl {shlex.quote(place.inside)}"
-    other = f"umask 027; RLSHIP_ALERTS=false setsid {watch} > /tmp/other.log 2>&1 < /dev/null & echo $!"
+    other = f"umask 027; RLSHIP_ALERTS=false setsid {watch} > /tmp/other-{place.user}.log 2>&1 < /dev/null & echo $!"
     pid = machine.sh(other, user=place.user or "rlship")
     watched.until_rows(20)
     unit.ctl("start", "--no-block")
