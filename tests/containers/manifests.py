@@ -27,7 +27,7 @@ def overlay(name: str, folder: Path, image: str, settings: Mapping[str, str]) ->
     file.write_text(yaml.safe_dump(told), encoding="utf-8")
     file = top / "base" / "kustomization.yaml"
     told = yaml.safe_load(file.read_text(encoding="utf-8"))
-    literals = dict(line.split("=", 1) for line in told["configMapGenerator"][0]["literals"]) | settings
+    literals = dict(line.split("=", 1) for line in told["configMapGenerator"][0]["literals"]) | dict(settings)
     told["configMapGenerator"][0]["literals"] = [f"{name}={value}" for name, value in literals.items()]
     file.write_text(yaml.safe_dump(told), encoding="utf-8")
     return rendered(top / "overlays" / name)
