@@ -16,7 +16,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist load
 # Markers of tests that `make test` leaves out: see pyproject.toml.
 APART := toolchain or ray or long
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs slurm gpu frameworks incidents clean
+.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs containers systemd slurm gpu frameworks incidents clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,12 @@ swaps: $(VENV)/.installed-dev ## Swap two samples' values SWAPS times; the ledge
 
 nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Debian, and see docs/campaigns.md)
 	$(BIN)/python -m tests.nfs
+
+containers: $(VENV)/.installed-dev ## Build the image with podman, run it, play the singleton as a pod (minutes; Debian, root)
+	$(BIN)/python -m tests.containers
+
+systemd: $(VENV)/.installed-dev ## Boot systemd in a container and try every unit (minutes; Debian, root)
+	$(BIN)/python -m tests.booted
 
 slurm: $(VENV)/.installed-dev ## Run the documented batch script on a Slurm of one node (minutes; Debian and root)
 	$(BIN)/python -m tests.slurm

@@ -37,7 +37,6 @@ LOST = frozenset(
 )
 # O_PATH also opens a folder that may be searched but not read; macOS lacks it.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SHARED = stat.S_ISGID | stat.S_IWGRP
 _GROUP_READS = stat.S_IRGRP | stat.S_IXGRP
 
 
@@ -97,13 +96,29 @@ class Disk:
 
 
 def _share_with_group(path: str, above: str) -> None:
-    """Let the group write in a new folder where the folder `above` has its set-group-ID bit and lets it write. A
-    sidecar of that group keeps its state there. A umask that lets the group not even read is heeded.
+    """Let the group write in a new folder where the folder `above` is meant for it. A sidecar of that group keeps its
+    state there. A umask that lets the group not even read is heeded.
     """
-    meant, made = os.stat(above).st_mode, os.stat(path).st_mode
-    if meant & _SHARED == _SHARED and made & _GROUP_READS == _GROUP_READS and not made & stat.S_IWGRP:
+    made = os.stat(path).st_mode
+    if made & _GROUP_READS == _GROUP_READS and not made & stat.S_IWGRP and _is_meant_for_group(above):
         with suppress(OSError):  # the sidecar and `rlship doctor` say it, where it matters
             os.chmod(path, stat.S_IMODE(made) | stat.S_IWGRP)
+
+
+def _is_meant_for_group(folder: str) -> bool:
+    """True if a folder has its set-group-ID bit and lets its group write, or else one above it, up to the first
+    without the bit: another process of the job may just have made `folder`, and not have called chmod yet.
+    """
+    while True:
+        mode = os.stat(folder).st_mode
+        if not mode & stat.S_ISGID:
+            return False
+        if mode & stat.S_IWGRP:
+            return True
+        above = os.path.dirname(folder) or os.curdir
+        if above == folder:
+            return False
+        folder = above
 
 
 def _refuse_link(path: str) -> None:

@@ -506,6 +506,18 @@ def test_a_damaged_status(tmp_path: Path, lease: Lease) -> None:
     assert "status.json is damaged" in result.stderr
 
 
+@pytest.mark.parametrize("left", [b"", bytes(512)])
+def test_a_status_that_a_power_cut_took(tmp_path: Path, lease: Lease, left: bytes) -> None:
+    """Nothing but its name is left, or zeros: it is not called damaged, and the way to a new one is said."""
+    state = tmp_path / "rlship" / "state"
+    state.mkdir(parents=True)
+    (state / "status.json").write_bytes(left)
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert "status.json is empty, as after a host lost its power" in result.stderr
+    assert f"rlship watch {tmp_path}" in result.stderr
+
+
 def test_experiments_are_in_natural_order(tmp_path: Path, lease: Lease) -> None:
     """seed2 stands before seed10, also where standard output is no terminal."""
     for seed in (10, 2, 1):

@@ -114,6 +114,10 @@ def test_the_build_gets_what_it_copies() -> None:
     project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())
     for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         assert any(package == source or package.startswith(f"{source}/") for source in sources), package
+    # What hatchling runs of ours, and what the metadata is made of.
+    hooks = project["tool"]["hatch"]["metadata"]["hooks"]
+    needed = {"pyproject.toml", "README.md", *project["project"]["license-files"]}
+    assert needed | {hook.get("path", "hatch_build.py") for hook in hooks.values()} <= set(sources)
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])

@@ -119,6 +119,13 @@ def test_a_unit_is_never_given_up(unit: Path) -> None:
     assert "5" not in lines(unit, "RestartPreventExitStatus")[0].split()
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_a_unit_waits_for_no_network(unit: Path) -> None:
+    """Without one that delays a start by minutes. What a unit needs of the network is its folder's mount."""
+    assert [word for key in ("After", "Wants", "Requires") for word in lines(unit, key) if "network" in word] == []
+    assert unit.parent.name == "user" or lines(unit, "RequiresMountsFor") == ["%f"]
+
+
 @pytest.mark.toolchain
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_a_unit_is_hardened(unit: Path, tmp_path: Path) -> None:

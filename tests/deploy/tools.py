@@ -20,7 +20,7 @@ def run(program: str, *arguments: object, env: dict[str, str] | None = None) -> 
 
 def rendered(overlay: Path) -> list[dict[str, Any]]:
     """The objects that a kustomization makes, by kustomize alone or as a part of kubectl."""
-    program = needed("kubectl", "kustomize")
+    program = needed("kustomize", "kubectl")
     build = "build" if Path(program).name == "kustomize" else "kustomize"
     done = subprocess.run([program, build, overlay], capture_output=True, text=True, timeout=60)
     if done.returncode != 0:

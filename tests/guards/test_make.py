@@ -26,6 +26,8 @@ TARGETS = (
         "soak",
         "swaps",
         "nfs",
+        "containers",
+        "systemd",
         "slurm",
         "gpu",
     ),

@@ -59,7 +59,8 @@ class Fault:
 class LoopbackBackend:
     """The server. Use as a context manager, or `up` and `close`. Every method may be called from any thread."""
 
-    def __init__(self, *, api_key: str = API_KEY) -> None:
+    def __init__(self, *, api_key: str = API_KEY, port: int = 0) -> None:
+        """Port 0 is any free one."""
         self.api_key = api_key
         self.runs: dict[tuple[str, str], Run] = {}
         self.requests: list[Request] = []
@@ -79,7 +80,7 @@ class LoopbackBackend:
         self._deleted: set[tuple[str, str]] = set()
         self._server: Server | None = None
         self._released = threading.Event()
-        self._port = 0
+        self._port = port
         self.up()
 
     def __enter__(self) -> LoopbackBackend:

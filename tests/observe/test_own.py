@@ -40,6 +40,16 @@ def with_job(**changes: Any) -> Status:
     return a_status(**{"sinks": [a_sink(sent=119, trouble_s=1.5)]} | changes)
 
 
+def test_it_needs_no_advice_about_steps(experiment: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its records have no steps on purpose, however many come: nothing is said about that."""
+    rows = own(experiment)
+    for count in range(15):
+        rows.log(with_job(), Tally(), 10.0 * count)
+    rows.close()
+    assert len(metrics(records(experiment)[0])) == 14
+    assert "without a step" not in capfd.readouterr().err
+
+
 def test_what_a_record_says(experiment: Path) -> None:
     """Counts are what came since the record before, lags and queues what is so, of the job's actors only; what was
     before this sidecar is not told as if it happened now.

@@ -40,6 +40,15 @@ def test_a_group_that_may_write_above_may_write_in_it(tmp_path: Path, strict: in
         assert mode(shared / made) == 0o2777 & ~strict | stat.S_IWGRP, made
 
 
+def test_a_folder_that_another_process_just_made(tmp_path: Path, strict: int) -> None:
+    """Between that process's mkdir and its chmod the group may not write in it, but has to in what is made there."""
+    shared = outputs(tmp_path, 0o2775)
+    (shared / "team" / "job").mkdir(parents=True)
+    assert mode(shared / "team" / "job") == 0o2777 & ~strict
+    Disk().make_folder(str(shared / "team" / "job" / "rlship"))
+    assert mode(shared / "team" / "job" / "rlship") & stat.S_IWGRP
+
+
 @pytest.mark.parametrize("its_mode", [0o775, 0o2755, 0o2700])
 def test_a_folder_that_is_not_shared_is_made_as_the_umask_says(tmp_path: Path, strict: int, its_mode: int) -> None:
     """Without the bit, or where the group may not write above."""

@@ -199,11 +199,30 @@ def test_a_folder_of_a_group_stays_one(language: str, its_mode: int, umask: int,
     outputs = tmp_path / "outputs"
     outputs.mkdir()
     outputs.chmod(its_mode)
+    _log_into(language, tmp_path, umask)
+    for made in ("team", "team/job", "team/job/rlship"):
+        assert (outputs / made).stat().st_mode & 0o7777 == expected, made
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_a_folder_that_another_process_just_made(language: str, tmp_path: Path) -> None:
+    """That process has called mkdir, and not chmod yet: the group may write in what is made in it all the same."""
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    outputs.chmod(0o2775)
+    (outputs / "team" / "job").mkdir(parents=True)
+    assert (outputs / "team" / "job").stat().st_mode & 0o7777 == 0o2755
+    _log_into(language, tmp_path, 0o022)
+    assert (outputs / "team" / "job" / "rlship").stat().st_mode & 0o7777 == 0o2775
+
+
+def _log_into(language: str, folder: Path, umask: int) -> None:
+    """Log one line into outputs/team/job."""
     own = language_of(language)
     calls = "".join((init("outputs/team/job", "gen"), command("log", 1, "", "x", 1), command("close")))
     done = subprocess.run(
         own.command(),
-        cwd=tmp_path,
+        cwd=folder,
         env={**CLEAN, **own.settings},
         input=calls.encode(),
         capture_output=True,
@@ -211,5 +230,3 @@ def test_a_folder_of_a_group_stays_one(language: str, its_mode: int, umask: int,
         umask=umask,
     )
     assert done.returncode == 0, done.stderr
-    for made in ("team", "team/job", "team/job/rlship"):
-        assert (outputs / made).stat().st_mode & 0o7777 == expected, made

@@ -30,7 +30,11 @@ want unshare util-linux
 want chromium "chromium fonts-dejavu-core"
 # Notifiers send to it.
 want prometheus-alertmanager prometheus-alertmanager
-there kustomize || want kubectl kubernetes-client
+# Debian 12's (1.20) cannot render the overlays: kubectl.sh gets another, below.
+case "$(apt-cache show kubernetes-client 2>/dev/null | sed -n 's/^Version: //p')" in
+    '' | 1.20*) ;;
+    *) there kustomize || want kubectl kubernetes-client ;;
+esac
 
 if [ -n "$packages" ]; then
     there apt-get || { echo "install these, which are missing here and have Debian's names:$packages" >&2; exit 1; }
@@ -46,3 +50,4 @@ authorities=/etc/ssl/certs/ca-certificates.crt
 [ -n "${NODE_EXTRA_CA_CERTS-}" ] || [ ! -r "$authorities" ] || export NODE_EXTRA_CA_CERTS="$authorities"
 [ -x "$venv/typescript/node_modules/.bin/tsc" ] ||
     npm install --silent --no-save --prefix "$venv/typescript" --fetch-timeout 30000 --fetch-retries 5 typescript@7
+"$(dirname "$0")/../deploy/kubectl.sh" "$venv"

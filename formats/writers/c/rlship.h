@@ -2032,14 +2032,26 @@ static int rlship__is_network(int fd) {
 static int rlship__is_network(int fd) { return fd >= 0; }
 #endif
 
-/* A new folder lets its group write where the one above is meant for the group: it has the set-group-ID bit and lets
-   the group write. A umask that lets the group not even read is heeded. */
+/* Whether a folder is in one that is meant for its group: it has the set-group-ID bit and lets the group write, or else
+   one above it does, up to the first without the bit. Another process may just have made the one between. */
+static int rlship__is_shared(int folder) {
+    char up[96] = "..";
+    struct stat above;
+    while (strlen(up) + 3 < sizeof up && !fstatat(folder, up, &above, 0) && above.st_mode & S_ISGID) {
+        if (above.st_mode & S_IWGRP) return 1;
+        strcat(up, "/..");
+    }
+    return 0;
+}
+
+/* A new folder lets its group write where it is meant for the group. A umask that lets the group not even read is
+   heeded. */
 static void rlship__open_to_group(const char *path) {
-    struct stat above, made;
-    mode_t meant = S_ISGID | S_IWGRP, reads = S_IRGRP | S_IXGRP;
+    struct stat made;
+    mode_t reads = S_IRGRP | S_IXGRP;
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (folder < 0) return;
-    if (!fstat(folder, &made) && !fstatat(folder, "..", &above, 0) && (above.st_mode & meant) == meant &&
+    if (!fstat(folder, &made) && rlship__is_shared(folder) &&
         (made.st_mode & reads) == reads && fchmod(folder, (made.st_mode & 07777) | S_IWGRP))
         errno = 0; /* the sidecar reports it where it matters */
     close(folder);

@@ -2112,8 +2112,27 @@ func device(info fs.FileInfo) any {
 	return nil
 }
 
+// isMeantForGroup says whether a folder has the set-group-ID bit and lets its group write, or else one above it, up to
+// the first without the bit: another process may just have made the one between.
+func isMeantForGroup(folder string) bool {
+	for {
+		info, err := os.Stat(folder)
+		if err != nil || info.Mode()&fs.ModeSetgid == 0 {
+			return false
+		}
+		if info.Mode()&0o020 != 0 {
+			return true
+		}
+		above := filepath.Dir(folder)
+		if above == folder {
+			return false
+		}
+		folder = above
+	}
+}
+
 // makeFolder makes a folder and those above it. A new one lets its group write where the one above is meant for the
-// group: it has the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+// group. A umask that lets the group not even read is heeded.
 func makeFolder(folder string) error {
 	if info, err := os.Stat(folder); err == nil && info.IsDir() {
 		return nil
@@ -2130,9 +2149,7 @@ func makeFolder(folder string) error {
 		}
 		return err
 	}
-	meant, err := os.Stat(above)
-	made, failed := os.Stat(folder)
-	if err == nil && failed == nil && meant.Mode()&fs.ModeSetgid != 0 && meant.Mode()&0o020 != 0 && made.Mode()&0o050 == 0o050 {
+	if made, err := os.Stat(folder); err == nil && made.Mode()&0o050 == 0o050 && isMeantForGroup(above) {
 		_ = os.Chmod(folder, made.Mode()|0o020) // the sidecar reports it where it matters
 	}
 	return nil

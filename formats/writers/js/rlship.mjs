@@ -898,8 +898,23 @@ function statusAt(file) {
 }
 
 /**
- * Make a folder and those above it. A new one lets its group write where the one above is meant for the group: it has
- * the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+ * Whether a folder has the set-group-ID bit and lets its group write, or else one above it, up to the first without the
+ * bit: another process may just have made the one between.
+ */
+function isMeantForGroup(folder) {
+  for (;;) {
+    const mode = fs.statSync(folder).mode;
+    if ((mode & 0o2000) === 0) return false;
+    if ((mode & 0o020) !== 0) return true;
+    const above = path.dirname(folder);
+    if (above === folder) return false;
+    folder = above;
+  }
+}
+
+/**
+ * Make a folder and those above it. A new one lets its group write where the one above is meant for the group. A umask
+ * that lets the group not even read is heeded.
  */
 function makeFolder(folder) {
   if (fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return;
@@ -912,9 +927,8 @@ function makeFolder(folder) {
     throw error;
   }
   try {
-    const meant = fs.statSync(above).mode;
     const made = fs.statSync(folder).mode & 0o7777;
-    if ((meant & 0o2020) === 0o2020 && (made & 0o050) === 0o050) fs.chmodSync(folder, made | 0o020);
+    if ((made & 0o050) === 0o050 && isMeantForGroup(above)) fs.chmodSync(folder, made | 0o020);
   } catch {
     // Where this fails and matters, the sidecar reports it.
   }

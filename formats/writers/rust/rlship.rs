@@ -1913,8 +1913,22 @@ struct LineFile {
     freed: usize,
 }
 
-/// Makes a folder and those above it. A new one lets its group write where the one above is meant for the group: it has
-/// the set-group-ID bit and lets the group write. A umask that lets the group not even read is heeded.
+/// Whether a folder has the set-group-ID bit and lets its group write, or else one above it, up to the first without the
+/// bit: another process may just have made the one between.
+fn is_meant_for_group(folder: &Path) -> bool {
+    for above in folder.ancestors() {
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        match fs::metadata(above).map(|found| found.mode()) {
+            Ok(mode) if mode & 0o2020 == 0o2020 => return true,
+            Ok(mode) if mode & 0o2000 != 0 => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Makes a folder and those above it. A new one lets its group write where the one above is meant for the group. A umask
+/// that lets the group not even read is heeded.
 fn make_folder(folder: &Path) -> io::Result<()> {
     if folder.as_os_str().is_empty() || folder.is_dir() {
         return Ok(());
@@ -1924,10 +1938,9 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     if let Err(error) = fs::create_dir(folder) {
         return if folder.is_dir() { Ok(()) } else { Err(error) };
     }
-    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-    if let (Ok(meant), Ok(made)) = (fs::metadata(above), fs::metadata(folder)) {
+    if let Ok(made) = fs::metadata(folder) {
         let mode = made.mode() & 0o7777;
-        if meant.mode() & 0o2020 == 0o2020 && mode & 0o050 == 0o050 {
+        if mode & 0o050 == 0o050 && is_meant_for_group(above) {
             // Where this fails and matters, the sidecar reports it.
             let _ = fs::set_permissions(folder, fs::Permissions::from_mode(mode | 0o020));
         }

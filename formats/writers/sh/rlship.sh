@@ -167,14 +167,26 @@ _rlship_lose() { # step
 
 _rlship_random() { od -An -v -N8 -tx1 /dev/urandom | tr -d ' \n'; }
 
-# Make a folder and those above it. A new one lets its group write where the one above is meant for the group: it has the
-# set-group-ID bit (the s or S of ls) and lets the group write. A umask that lets the group not even read is heeded.
+# Whether a folder is meant for its group: it has the set-group-ID bit (the s or S of ls) and lets the group write, or else
+# one above it does, up to the first without the bit. Another process may just have made the one between.
+_rlship_shared() { # folder
+  up=$1
+  while :; do
+    case $(ls -ldn "${up:-/}" 2>/dev/null) in
+    ?????w[sS]*) return 0 ;;
+    ??????[sS]*) case $up in */*) up=${up%/*} ;; *) return 1 ;; esac ;;
+    *) return 1 ;;
+    esac
+  done
+}
+
+# Make a folder and those above it. A new one lets its group write where the one above is meant for the group. A umask that
+# lets the group not even read is heeded.
 _rlship_folder() (
   case $1 in */*) above=${1%/*} ;; *) above=. ;; esac
   if [ -n "$above" ] && [ ! -d "$above" ]; then _rlship_folder "$above" || exit 1; fi
   mkdir "$1" 2>/dev/null || { [ -d "$1" ] && exit 0; exit 1; }
-  meant=$(ls -ldn "${above:-/}" 2>/dev/null) made=$(ls -ldn "$1" 2>/dev/null)
-  case $meant in ?????w[sS]*) case $made in ????r?[xs]*) chmod g+w "$1" 2>/dev/null ;; esac ;; esac
+  case $(ls -ldn "$1" 2>/dev/null) in ????r?[xs]*) _rlship_shared "$above" && chmod g+w "$1" 2>/dev/null ;; esac
   exit 0
 )
 

@@ -46,11 +46,16 @@ def read(experiment: Path, state_dir: Path, lease_ttl_s: float) -> tuple[Status,
     import msgspec
 
     from rlship_sidecar.ownership.lease import last_owner
-    from rlship_sidecar.report.status import STATUS_FILE, read_status
+    from rlship_sidecar.report.status import STATUS_FILE, LostStatus, read_status
 
     try:
         known = read_status(state_dir)
         holder = last_owner(state_dir)
+    except LostStatus as problem:
+        raise RlshipError(
+            f"{state_dir / STATUS_FILE} is empty, as after a host lost its power; files and rows are not concerned",
+            f"a sidecar writes it anew: rlship watch {shlex.quote(str(experiment))}",
+        ) from problem
     except msgspec.DecodeError as problem:
         raise RlshipError(
             f"{state_dir / STATUS_FILE} is damaged: {problem}", "a running sidecar writes it anew"

@@ -50,7 +50,9 @@ class _FoundFolders(Disk):
 
 
 def _new_logger(folder: str, identity: Identity) -> Logger:
-    return Logger(folder, identity, disk=_FoundFolders())
+    logger = Logger(folder, identity, disk=_FoundFolders())
+    logger.steps.count(False)  # it has none on purpose: no advice about steps is meant for it
+    return logger
 
 
 class SelfMetrics:

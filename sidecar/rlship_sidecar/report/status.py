@@ -316,6 +316,10 @@ class Status:
     episodes: int = 0
 
 
+class LostStatus(msgspec.DecodeError):
+    """A status without content. It is not synced, so a host that loses its power may keep no more than its name."""
+
+
 class _LetGoError(Exception):
     """Another sidecar owns the state by now, so its status stays."""
 
@@ -342,9 +346,11 @@ def write_status(
 
 
 def read_status(state_dir: Path) -> Status | None:
-    """Read the last status; None if none was written."""
+    """Read the last status; None if none was written. Raises LostStatus, msgspec.DecodeError, OSError."""
     try:
         data = read_plain(state_dir / STATUS_FILE, MAX_BYTES)
     except FileNotFoundError:
         return None
+    if not data.strip(b"\0"):
+        raise LostStatus("it is empty")
     return msgspec.json.decode(data, type=Status)
