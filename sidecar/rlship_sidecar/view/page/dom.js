@@ -14,7 +14,6 @@ export function plain(value, most = LONGEST) {
 
 function spelled(char) {
   const code = char.codePointAt(0);
-  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
   return `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
 }
 
