@@ -11,8 +11,16 @@ import { STATES, overview } from "./panels/overview.js";
 import { stability } from "./panels/stability.js";
 import { metrics } from "./panels/metrics.js";
 import { timeline } from "./panels/timeline.js";
+import { ranks } from "./panels/ranks.js";
+import { memory } from "./panels/memory.js";
+import { rollouts } from "./panels/rollouts.js";
+import { alerts } from "./panels/alerts.js";
+import { ledger } from "./panels/ledger.js";
+import { events } from "./panels/events.js";
+import { rundata } from "./panels/rundata.js";
+import { diff } from "./panels/diff.js";
 
-const PANELS = [overview, stability, metrics, timeline];
+const PANELS = [overview, stability, metrics, timeline, ranks, memory, rollouts, alerts, ledger, events, rundata, diff];
 const TOKEN = "rlship-token";
 const KEYS = [
   ["1 … 9", "open a panel"], ["a, d", "move the range"], ["w, s", "make the range smaller, larger"], ["0", "the whole run"],
@@ -178,14 +186,16 @@ class Page {
   openPanel() {
     this.closePanel?.();
     this.closePanel = null;
+    this.shown = null;
     const panel = PANELS.find((each) => each.id === this.shared.view.panel) ?? PANELS[0];
     for (const button of this.parts.nav.children) {
       if (button.dataset.panel === panel.id) button.setAttribute("aria-current", "page");
       else button.removeAttribute("aria-current");
+      if (button.dataset.panel === panel.id) button.scrollIntoView({ block: "nearest", inline: "center" });
     }
     const host = h("div", { data: { shown: panel.id } });
     show(this.parts.main, host);
-    const ctx = { run: this.run, shared: this.shared, listed: this.listed, open: (id, parts = {}) => this.shared.set({ panel: id, ...parts }), move: (how) => this.move(how) };
+    const ctx = { run: this.run, shared: this.shared, listed: this.listed, open: (id, parts = {}) => this.shared.set({ panel: id, ...parts }), move: (how) => this.move(how), shows: (range) => { this.shown = range; this.showRange(); } };
     this.closePanel = panel.make(host, ctx);
     this.showRange();
     document.title = `${panel.title} · ${plain(this.run.overview.entry.name, 80)} · rlship`;
@@ -217,11 +227,18 @@ class Page {
   showRange() {
     const { from, to, at } = this.parts;
     const { view } = this.shared;
-    const [low, high] = view.from < view.to ? [view.from, view.to] : this.run?.whole ?? [0, 1];
+    const [low, high] = this.rangeShown();
     if (document.activeElement !== from) from.value = number(low, 6).replaceAll(",", "");
     if (document.activeElement !== to) to.value = number(high, 6).replaceAll(",", "");
     at.textContent = view.at === undefined ? "none" : number(view.at, 8);
     this.root.dataset.range = view.from < view.to ? `${view.from} ${view.to}` : "";
+  }
+
+  /** The range of steps that is seen: a panel may show less than the whole run as long as no range was chosen. */
+  rangeShown() {
+    const { view } = this.shared;
+    if (view.from < view.to) return [view.from, view.to];
+    return this.shown?.() ?? this.run?.whole ?? [0, 1];
   }
 
   typedRange() {
@@ -234,7 +251,7 @@ class Page {
     if (!this.run?.overview) return;
     const { view } = this.shared;
     const whole = this.run.whole;
-    const range = view.from < view.to ? [view.from, view.to] : whole;
+    const range = this.rangeShown();
     const around = how.zoom && how.around === undefined && view.at >= range[0] && view.at <= range[1] ? view.at : how.around;
     const [from, to] = moved(range, whole, { ...how, around });
     if (from <= whole[0] && to >= whole[1]) this.shared.set({ from: undefined, to: undefined });

@@ -10,6 +10,11 @@ export function number(value, digits = 4) {
   return Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1))))).toLocaleString("en", { maximumFractionDigits: 8 });
 }
 
+/** "1 step", "3 steps". */
+export function counted(count, noun) {
+  return `${number(count, 9)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 /** Bytes in units of 1,024. */
 export function bytes(value) {
   if (value === null || value === undefined) return "–";

@@ -3,7 +3,7 @@
 import { Canvas, Raster } from "../canvas.js";
 import { palette, pixel } from "../colours.js";
 import { h, plain, show, table } from "../dom.js";
-import { clock as timeOfDay, number, seconds, ticks } from "../numbers.js";
+import { clock as timeOfDay, counted, number, seconds, ticks } from "../numbers.js";
 import { firstAfter, laneFilter, lines, paint, spanAt, stageColour, stageShares } from "../shape/lanes.js";
 
 const GUTTER = 132;
@@ -100,7 +100,7 @@ class Timeline {
   take(spans) {
     this.spans = spans;
     const many = spans.spans.t.length;
-    const said = [`${number(many)} spans in ${number(spans.lanes.length)} lanes`];
+    const said = [`${counted(many, "span")} in ${counted(spans.lanes.length, "lane")}`];
     if (spans.left_out) said.push(`${number(spans.left_out)} shorter ones are left out: zoom in to see them`);
     if (spans.note) said.push(spans.note);
     this.note.textContent = plain(said.join("; "));
@@ -112,6 +112,8 @@ class Timeline {
     }));
     this.arrange();
     this.tellShares();
+    const { clock } = this.ctx.run;
+    this.ctx.shows(() => this.spans.found?.map((t) => clock.step(t)));
   }
 
   arrange() {
@@ -152,7 +154,7 @@ class Timeline {
     const [from, to] = this.range();
     const rows = stageShares(this.spans?.stages ?? { t: [], dur: [], names: [], seconds: [], bubble: [] }, from, to);
     const steps = rows[0]?.steps ?? 0;
-    show(this.shares, table(`Stages of ${number(steps)} steps in the range`, ["Stage", "Mean seconds of a step", "Share"], rows.map((row) => [
+    show(this.shares, table(`Stages of ${counted(steps, "step")} in the range`, ["Stage", "Mean seconds of a step", "Share"], rows.map((row) => [
       h("span", { class: "name", data: { stage: row.name } }, row.name), seconds(row.mean), row.share === null ? "–" : `${number(row.share * 100, 3)} %`,
     ])));
   }
@@ -254,7 +256,7 @@ class Timeline {
     context.font = "11px system-ui, 'DejaVu Sans'";
     context.textAlign = "center";
     context.textBaseline = "top";
-    for (const step of ticks(first, last, Math.max(2, place.wide / 110))) context.fillText(number(step, 6), place.x(clock.time(step)), tall + 5);
+    for (const step of ticks(first, last, Math.max(2, place.wide / 110))) context.fillText(number(step, 6), Math.min(place.x(clock.time(step)), place.gutter + place.wide - 14), tall + 5);
     context.textAlign = "left";
     context.fillText(clock.known ? "step" : "seconds", 2, tall + 5);
   }
