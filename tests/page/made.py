@@ -101,6 +101,7 @@ def embedded(*, steps: int = 200, ranks: int = 16, per_host: int = 8, span_steps
             "metrics": {**where, "metrics": metrics, "left_out": 0},
             "series": {**where, "grids": [grid(steps)], "curves": curves},
             "ranks": held,
+            "newest": {},
             "spans": spans(steps, ranks, span_steps, hosts),
             "rollouts": {str(step): rollouts(step) for step in (10, 20)},
             "alerts": {

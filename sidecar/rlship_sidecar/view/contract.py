@@ -633,7 +633,8 @@ class Embedded(TypedDict):
     """All that an exported file knows of one experiment: answers to the requests of the same names, in full.
 
     `series` has all metrics on their own axis, `ranks` all metrics by rank, by metric id; `rollouts` is by step, `why`
-    by episode id. `spans` covers the newest steps.
+    by episode id. `spans` covers the newest steps, and `newest` has every one of the newest steps by itself where
+    `ranks` has buckets. Their matrices are packed tighter than `Packed`: see packing.py.
     """
 
     contract: int
@@ -642,6 +643,7 @@ class Embedded(TypedDict):
     metrics: Metrics
     series: Series
     ranks: dict[str, Ranks]
+    newest: dict[str, Ranks]
     spans: Spans
     rollouts: dict[str, Rollouts]
     alerts: Alerts

@@ -2,9 +2,10 @@
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { palette } from "./colours.js";
-import { number } from "./numbers.js";
+import { bytes, number } from "./numbers.js";
 
 const HEIGHT = 165;
+const TWOS = Array.from({ length: 60 }, (_, power) => 2 ** power); // steps of an axis of bytes
 const seen = new Set();
 
 // Charts follow the size of the place they stand in, and are drawn again when light turns dark.
@@ -21,6 +22,7 @@ export class Chart {
   /** `lines` are {label, colour, low, high}: a line, with a band from low to high where values were put together. */
   constructor(host, shared, { lines, format = number, onPick, height = HEIGHT, marks = [] }) {
     Object.assign(this, { host, shared, lines, format, onPick, height, marks });
+    this.dragged = false;
     this.data = [[]];
     this.plot = null;
     host.classList.add("plot");
@@ -62,7 +64,6 @@ export class Chart {
     if (width < 40 || !this.data[0].length) return;
     this.plot = new uPlot(this.options(width, palette()), this.data, this.host);
     this.rescale();
-    this.showCursor(this.shared.view.at);
   }
 
   options(width, colours) {
@@ -86,12 +87,11 @@ export class Chart {
       scales: { x: { time: false, auto: false, range: () => this.extent() }, y: { range: (u, low, high) => room(low, high) } },
       axes: [
         { ...axis, size: 26, gap: 3, values: (u, at) => at.map((value) => number(value, 6)) },
-        { ...axis, size: 58, gap: 3, values: (u, at) => at.map((value) => this.format(value)) },
+        { ...axis, size: 58, gap: 3, ...(this.format === bytes ? { incrs: TWOS } : {}), values: (u, at) => at.map((value) => this.format(value)) },
       ],
       cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, focus: { prox: -1 } },
       hooks: {
         drawClear: [(u) => this.drawMarks(u, colours)],
-        setCursor: [(u) => this.point(u)],
         setSelect: [(u) => this.select(u)],
         ready: [(u) => this.watch(u)],
       },
@@ -109,6 +109,8 @@ export class Chart {
   rescale() {
     const [min, max] = this.extent();
     this.plot?.setScale("x", { min, max });
+    // uPlot takes a new scale over in a task of its own; until then a step has its former place.
+    queueMicrotask(() => this.showCursor(this.shared.view.at));
   }
 
   follow(view, changed) {
@@ -119,14 +121,7 @@ export class Chart {
   showCursor(at) {
     if (!this.plot) return;
     const left = at === undefined ? -10 : this.plot.valToPos(at, "x");
-    this.quiet = true;
-    this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
-    this.quiet = false;
-  }
-
-  point(u) {
-    if (this.quiet || u.cursor.idx === null || u.cursor.idx === undefined || u.cursor.left < 0) return;
-    this.shared.set({ at: this.data[0][u.cursor.idx] });
+    this.plot.setCursor({ left, top: left < 0 ? -10 : 10 }, false);
   }
 
   select(u) {
@@ -139,9 +134,10 @@ export class Chart {
   }
 
   watch(u) {
+    u.over.addEventListener("mousemove", (event) => this.shared.set({ at: this.data[0][u.posToIdx(event.offsetX)] }));
     u.over.addEventListener("mousedown", () => { this.dragged = false; });
     u.over.addEventListener("click", () => {
-      if (!this.dragged && this.onPick && u.cursor.idx !== null) this.onPick(this.data[0][u.cursor.idx]);
+      if (!this.dragged && this.onPick && this.shared.view.at !== undefined) this.onPick(this.shared.view.at);
     });
     u.over.addEventListener("dblclick", () => this.shared.set({ from: undefined, to: undefined }));
   }
@@ -168,7 +164,7 @@ export class Chart {
 /** The range of the y axis around what is drawn: some room above and below, and 0 if it is near. */
 function room(low, high) {
   if (low === null || high === null || low === undefined || high === undefined) return [0, 1];
-  if (low === high) {
+  if (high - low <= Math.abs(high) * 1e-6) {
     const half = Math.abs(low) * 0.1 || 0.5;
     return [low - half, low + half];
   }

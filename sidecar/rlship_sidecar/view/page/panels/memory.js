@@ -6,7 +6,8 @@ import { ChartGrid, formatOf } from "../grid.js";
 import { unpacked } from "../packed.js";
 import { fragmentation, memoryGroups, memoryLines } from "../shape/memory.js";
 
-const LIVE_MS = 3000;
+const LIVE_MS = 10_000;
+const POINTS = 200;
 const SETTLE_MS = 300;
 
 export const memory = {
@@ -85,7 +86,7 @@ class Memory {
     const { run, shared } = this.ctx;
     const stepped = run.clock.known;
     const range = shared.view.from < shared.view.to && stepped ? { from: Math.floor(shared.view.from), to: Math.ceil(shared.view.to) } : {};
-    const said = await run.ask("ranks", { m: metric.id, axis: stepped ? "step" : "time", ...range }, run.ending.signal);
+    const said = await run.ask("ranks", { m: metric.id, axis: stepped ? "step" : "time", points: POINTS, ...range }, run.ending.signal);
     return { ...memoryLines(said, await unpacked(said.mean), run.clock), said };
   }
 

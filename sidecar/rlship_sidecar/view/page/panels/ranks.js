@@ -77,7 +77,8 @@ class Carpet {
       this.fillChoice();
       this.later("live", 0, () => this.load());
     }
-    if (what === "rows") this.later("live", LIVE_MS, () => this.load());
+    // A large matrix is asked for less often.
+    if (what === "rows") this.later("live", Math.max(LIVE_MS, 5 * (this.took ?? 0)), () => this.load());
   }
 
   follow(changed) {
@@ -108,9 +109,11 @@ class Carpet {
     const { view } = this.ctx.shared;
     const stepped = this.ctx.run.clock.known;
     const range = view.from < view.to && stepped ? { from: Math.floor(view.from), to: Math.ceil(view.to) } : {};
+    const began = performance.now();
     try {
       const said = await this.ctx.run.ask("ranks", { m: this.metric.id, axis: stepped ? "step" : "time", ...range }, asking.signal);
       const values = await unpacked(said.mean);
+      this.took = performance.now() - began;
       if (!asking.signal.aborted) this.take(said, values);
     } catch (error) {
       if (!asking.signal.aborted) this.note.textContent = plain([error.message, error.hint].filter(Boolean).join(" "));
