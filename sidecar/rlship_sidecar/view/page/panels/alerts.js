@@ -24,7 +24,7 @@ export const alerts = {
       const head = ["Rule", "Severity", "State", "Place", "Steps", "Evidence", "What it means", ""];
       show(list,
         note ? h("p", { class: "note" }, note) : null,
-        episodes.length ? table(counted(episodes.length, "episode"), head, episodes.map((episode) => line(episode, ctx, ask))) : h("p", { class: "note good" }, "No alert fired."),
+        episodes.length ? table(counted(episodes.length, "episode"), head, episodes.map((episode) => line(episode, ctx, ask)), { class: "wide" }) : h("p", { class: "note good" }, "No alert fired."),
         blind.length ? h("p", { class: "quiet text" }, `Rules that saw none of their metrics: ${blind.join(", ")}`) : null);
     };
     draw();

@@ -12,11 +12,11 @@ const SPARKS = 4;
 /** Draw the list into a place; `open(id)` opens one. */
 export function drawList(host, said, filter, open) {
   const entries = chosen(said.experiments, filter);
-  const head = ["Experiment", "State", "Step", "Ranks", "Newest line", "Alerts", "What is wrong", "Headline metrics"];
+  const head = ["Experiment", "State", "Step", "Ranks", "Newest line (UTC)", "Alerts", "What is wrong", "Headline metrics"];
   show(host,
     h("h2", {}, `Experiments in ${said.folder}`),
     entries.length
-      ? table(`${number(entries.length)} of ${number(said.experiments.length)} experiments`, head, entries.map((entry) => line(entry, open)))
+      ? table(`${number(entries.length)} of ${number(said.experiments.length)} experiments`, head, entries.map((entry) => line(entry, open)), { class: "wide" })
       : h("p", { class: "note" }, said.experiments.length ? "No experiment has this text in its name." : "There is no experiment in this folder. An experiment is a folder that holds a folder `rlship`, or logs of a framework that rlship reads."),
     Object.keys(said.left_out).length
       ? section("Left out", h("ul", {}, Object.entries(said.left_out).map(([name, why]) => h("li", { class: "text" }, `${name}: ${why}`))))

@@ -77,7 +77,7 @@ function actors(said) {
     names(actor.missing), names(actor.absent), actor.note,
   ]);
   return section("Actors", rows.length
-    ? table("Actors and their ranks", ["Actor", "Step", "Open step", "Steps a second", "Lag", "Ranks", "Missing", "Never came", "Note"], rows)
+    ? table("Actors and their ranks", ["Actor", "Step", "Open step", "Steps a second", "Lag", "Ranks", "Missing", "Never came", "Note"], rows, { class: "wide" })
     : h("p", { class: "quiet" }, "No actor has a row yet."));
 }
 
@@ -116,7 +116,7 @@ function writers(said) {
   ]);
   const title = `Processes: ${number(said.writers.length)} of ${number(said.writers_in_all)}`;
   return h("details", { class: "section" }, h("summary", {}, title),
-    table(title, ["Actor", "Rank", "Attempt", "Host", "Pid", "Step", "State", "Silent for", "Note"], rows));
+    table(title, ["Actor", "Rank", "Attempt", "Host", "Pid", "Step", "State", "Silent for", "Note"], rows, { class: "wide" }));
 }
 
 export function section(title, ...content) {
