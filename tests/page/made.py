@@ -66,7 +66,7 @@ def embedded(*, steps: int = 200, ranks: int = 16, per_host: int = 8, span_steps
             metrics[-1]["key"] = HOSTILE
         curves[f"m{at}"] = {"grid": 0, "mean": found, "min": None, "max": None, "n": None}
     names = [f"0.{rank}" for rank in range(ranks)]
-    hosts = [f"node{rank // per_host:03}" for rank in range(ranks)]
+    hosts = [HOSTILE if hostile else f"node{rank // per_host:03}" for rank in range(ranks)]
     held = {}
     for at, (key, unit, usual) in enumerate(PER_RANK):
         metrics.append(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlship_sidecar.view import onefile
+from rlship_sidecar.view import exported
 from rlship_sidecar.view.contract import Embedded
 from tests.kit.chromium import WIDE, Browser, Page
 
@@ -15,7 +15,7 @@ SHOWN = "document.querySelector('[data-shown={panel}]')"
 
 def saved(held: Embedded, path: Path) -> str:
     """An exported file with these data, as an address."""
-    path.write_bytes(onefile.one_file(held))
+    path.write_bytes(exported.one_file(exported.packed_ranks(held)))
     return path.as_uri()
 
 

@@ -7,19 +7,20 @@ import gzip
 import hashlib
 import json
 import re
+import zlib
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.view import joined, onefile
+from rlship_sidecar.view import exported, joined
 from tests.page import made
 
 PAGE = Path(str(resources.files("rlship_sidecar.view").joinpath("page")))
 
 
 def modules() -> dict[str, str]:
-    return {name: onefile.text_of(name) for name in joined.ORDER}
+    return {name: exported.text_of(name) for name in joined.ORDER}
 
 
 def own() -> dict[str, str]:
@@ -69,7 +70,7 @@ def test_texts_of_the_job_never_become_html() -> None:
 
 def test_nothing_is_loaded_from_another_host() -> None:
     """No address of another host stands in the page, but for the name of SVG's elements."""
-    texts = {**own(), "index.html": onefile.text_of("index.html"), "style.css": onefile.text_of("style.css")}
+    texts = {**own(), "index.html": exported.text_of("index.html"), "style.css": exported.text_of("style.css")}
     for name, text in texts.items():
         assert set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", re.sub(r"(?m)^\s*//.*$", "", text))) <= {
             "http://www.w3.org/2000/svg"
@@ -85,16 +86,19 @@ def test_the_page_is_light() -> None:
 def test_data_cannot_leave_its_element() -> None:
     """Whatever a job wrote, the data end where they should, and read back as they were."""
     held = made.embedded(steps=60, ranks=4, hostile=True)
-    text = onefile.one_file(held).decode()
+    text = exported.one_file(exported.packed_ranks(held)).decode()
     inside = text.split('<script type="application/json" id="data">')[1].split("</script>")[0]
     assert not set("<>\u2028\u2029") & set(inside)
-    assert json.loads(inside)["experiments"]["experiments"][0]["name"] == made.HOSTILE
+    outer = json.loads(inside)
+    assert outer["ranks"]["r0"]["hosts"][0] == made.HOSTILE
+    rest = json.loads(zlib.decompress(base64.b64decode(outer["z"])))
+    assert rest["experiments"]["experiments"][0]["name"] == made.HOSTILE
     assert text.count("<script") == text.count("</script>") == 2
 
 
 def test_only_the_pages_own_script_and_style_may_run() -> None:
     """The policy of an exported file names the digests of its script and its style, and allows nothing else."""
-    text = onefile.one_file(made.embedded(steps=60, ranks=4)).decode()
+    text = exported.one_file(exported.packed_ranks(made.embedded(steps=60, ranks=4))).decode()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
     script = re.search(r"<script>(.*)</script>", text, re.S)
     style = re.search(r"<style>(.*)</style>", text, re.S)

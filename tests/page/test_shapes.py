@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.view import joined, onefile
+from rlship_sidecar.view import exported, joined
 from tests.kit.chromium import Browser, Page
 
 pytestmark = pytest.mark.toolchain
@@ -29,7 +29,7 @@ PURE = (
 def page(browser: Browser) -> Page:
     """An empty page with the pure modules."""
     found = browser.page()
-    script = joined.join({name: onefile.text_of(name) for name in PURE}, PURE)
+    script = joined.join({name: exported.text_of(name) for name in PURE}, PURE)
     found.value(f"{script.replace('const $modules', 'globalThis.$modules')}; null")
     return found
 

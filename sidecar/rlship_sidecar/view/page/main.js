@@ -4,7 +4,7 @@ import { recolour } from "./chart.js";
 import { h, plain, show } from "./dom.js";
 import { number } from "./numbers.js";
 import { Run } from "./run.js";
-import { Embedded, Served } from "./source.js";
+import { Served, embedded } from "./source.js";
 import { Shared, moved, readFragment, writeFragment } from "./state.js";
 import { drawList } from "./panels/list.js";
 import { STATES, overview } from "./panels/overview.js";
@@ -47,7 +47,7 @@ class Page {
     addEventListener("keydown", (event) => this.key(event));
     this.shared.listen((view, changed) => this.follow(view, changed));
     const data = document.getElementById("data");
-    if (data) return this.enter(new Embedded(JSON.parse(data.textContent)));
+    if (data) return this.enter(await embedded(data.textContent));
     const token = sessionStorage.getItem(TOKEN);
     return token ? this.enter(new Served(token)) : this.askToken("");
   }

@@ -1,20 +1,30 @@
 // Matrices of numbers as they travel: base64 of 32-bit floats, and the shorter form of an exported file.
 
-/** The numbers of a matrix, row by row; NaN where one lacks. A promise, because what is packed tighter takes time. */
-export async function unpacked(matrix) {
+/** A matrix of an answer to /ranks, row by row; NaN where a number lacks, and null without the matrix. */
+export async function matrixOf(said, stat = "mean") {
+  const mean = await unpacked(said.mean);
+  // What the server leaves out is the mean itself: every bucket has one value.
+  if (stat === "mean" || !said[stat]) return mean;
+  const own = await unpacked(said[stat]);
+  if (said[stat].f32 !== undefined) return own;
+  const sign = stat === "min" ? -1 : 1;
+  return Float64Array.from(own, (distance, at) => mean[at] + sign * distance);
+}
+
+async function unpacked(matrix) {
   if (!matrix) return null;
   if (matrix.f32 !== undefined) {
     const bytes = bytesOf(matrix.f32);
     return new Float32Array(bytes.buffer, 0, bytes.length >> 2);
   }
-  return planes(await inflated(bytesOf(matrix.z24)), matrix.rows * matrix.columns);
+  return planes(await inflated(bytesOf(matrix.z)), matrix.bytes, matrix.rows * matrix.columns);
 }
 
-/** The upper three bytes of each float stand in planes, the highest first; the lowest byte is 0. */
-function planes(bytes, count) {
+/** The upper bytes of each float stand in planes, the highest first; the lower bytes are 0. */
+function planes(bytes, kept, count) {
   const whole = new Uint32Array(count);
-  for (let at = 0; at < count; at += 1) {
-    whole[at] = ((bytes[at] << 24) | (bytes[count + at] << 16) | (bytes[2 * count + at] << 8)) >>> 0;
+  for (let plane = 0; plane < kept; plane += 1) {
+    for (let at = 0; at < count; at += 1) whole[at] |= bytes[plane * count + at] << (24 - 8 * plane);
   }
   return new Float32Array(whole.buffer);
 }

@@ -1,6 +1,8 @@
 // Where answers come from: the server that `rlship view` started, or the data inside an exported file.
 // Both answer the same questions (contract.py).
 
+import { bytesOf, inflated } from "./packed.js";
+
 /** What was asked got no answer; `hint` says the way out. */
 export class Refused extends Error {
   constructor(status, said) {
@@ -106,7 +108,12 @@ function waited(ms, signal) {
 }
 
 /** The data of an exported file. */
-export class Embedded {
+export async function embedded(text) {
+  const { z, ...apart } = JSON.parse(text);
+  return new Embedded({ ...JSON.parse(new TextDecoder().decode(await inflated(bytesOf(z)))), ...apart });
+}
+
+class Embedded {
   constructor(held) {
     this.held = held;
     this.live = false;

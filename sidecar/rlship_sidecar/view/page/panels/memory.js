@@ -3,7 +3,7 @@
 import { Chart } from "../chart.js";
 import { h, plain, show, put } from "../dom.js";
 import { ChartGrid, formatOf } from "../grid.js";
-import { unpacked } from "../packed.js";
+import { matrixOf } from "../packed.js";
 import { fragmentation, memoryGroups, memoryLines } from "../shape/memory.js";
 
 const LIVE_MS = 10_000;
@@ -87,7 +87,7 @@ class Memory {
     const stepped = run.clock.known;
     const range = shared.view.from < shared.view.to && stepped ? { from: Math.floor(shared.view.from), to: Math.ceil(shared.view.to) } : {};
     const said = await run.ask("ranks", { m: metric.id, axis: stepped ? "step" : "time", points: POINTS, ...range }, run.ending.signal);
-    return { ...memoryLines(said, await unpacked(said.mean), run.clock), said };
+    return { ...memoryLines(said, await matrixOf(said), run.clock), said };
   }
 
   card(group, key, title, lines, format) {

@@ -5,7 +5,7 @@ import { diverging, palette, pixel } from "../colours.js";
 import { h, plain, show, table } from "../dom.js";
 import { formatOf } from "../grid.js";
 import { counted, number, ticks } from "../numbers.js";
-import { unpacked } from "../packed.js";
+import { matrixOf } from "../packed.js";
 import { FLEET, GREATEST, bucketsOf, byHost, deviations, outstanding, paintCarpet } from "../shape/carpet.js";
 
 const GUTTER = 120;
@@ -38,11 +38,12 @@ class Carpet {
     this.timers = {};
     this.raster = new Raster();
     this.choice = h("select", { id: "rank-metric", on: { change: () => { ctx.shared.set({ metric: this.choice.value }); } } });
+    this.stat = h("select", { id: "rank-stat", on: { change: () => this.load() } }, [["mean", "mean"], ["min", "least"], ["max", "greatest"]].map(([name, title]) => h("option", { value: name }, title)));
     this.note = h("span", { class: "quiet", role: "status" });
     this.tip = h("p", { class: "tip" }, "Point at a cell to read its value; a click chooses its rank.");
     this.worst = h("div", {});
     const place = h("div", {});
-    show(host, h("h2", {}, "Ranks"), h("div", { class: "tools" }, h("label", {}, "Metric ", this.choice), this.note), legend(), place, this.tip, this.worst);
+    show(host, h("h2", {}, "Ranks"), h("div", { class: "tools" }, h("label", {}, "Metric ", this.choice), h("label", {}, "Value of a bucket ", this.stat), this.note), legend(), place, this.tip, this.worst);
     this.canvas = new Canvas(place, "Deviation of each rank from the median of its step; the table below names the ranks that stand out", 60, (...at) => this.draw(...at));
     this.canvas.node.classList.add("carpet");
     this.canvas.node.rlshipPanel = this;
@@ -111,8 +112,8 @@ class Carpet {
     const range = view.from < view.to && stepped ? { from: Math.floor(view.from), to: Math.ceil(view.to) } : {};
     const began = performance.now();
     try {
-      const said = await this.ctx.run.ask("ranks", { m: this.metric.id, axis: stepped ? "step" : "time", ...range }, asking.signal);
-      const values = await unpacked(said.mean);
+      const said = await this.ctx.run.ask("ranks", { m: this.metric.id, axis: stepped ? "step" : "time", stat: this.stat.value === "mean" ? undefined : `mean,${this.stat.value}`, ...range }, asking.signal);
+      const values = await matrixOf(said, this.stat.value);
       this.took = performance.now() - began;
       if (!asking.signal.aborted) this.take(said, values);
     } catch (error) {
@@ -184,8 +185,10 @@ class Carpet {
     this.held.order.forEach(({ rank, host, first }, line) => {
       const y = line * this.tall;
       if (first && line && (this.tall > 2 || y - last > 20)) {
+        context.globalAlpha = this.tall < 6 ? 0.35 : 1;
         context.fillStyle = colours.text;
         context.fillRect(gutter, y - 0.5, wide, 1);
+        context.globalAlpha = 1;
       }
       const name = this.tall >= 11 ? `${said.ranks[rank]} ${first ? host : ""}` : first ? host || said.ranks[rank] : "";
       context.fillStyle = said.ranks[rank] === chosen ? colours.accent : colours.text;
