@@ -52,7 +52,7 @@ BEAT_S = 10.0  # a live stream sends an event at least so often
 
 Axis = Literal["step", "time"]
 Column = list[float | None]
-State = Literal["running", "silent", "ended", "finished", "unwatched", "unreadable"]
+State = Literal["running", "silent", "ended", "finished", "stopped", "unwatched", "unreadable"]
 
 
 class Refusal(TypedDict):
@@ -83,9 +83,9 @@ class Spark(TypedDict):
 class ExperimentEntry(TypedDict):
     """One experiment. `id` stays as long as its folder has its name.
 
-    `state` is in words that a person knows: "silent" has processes that neither write nor ended; "ended" has some that
-    ended without a close; "unwatched" has no rows yet, and they are made when it is opened; "unreadable" says why in
-    `note`. `trouble` are lines on what is wrong, the worst first.
+    `state`: "silent" has processes that neither write nor ended; "ended" has some that ended without a close; "stopped"
+    has no sidecar that reads on; "unwatched" has no rows yet, and they are made when it is opened; "unreadable" says
+    why in `note`, where others say since when. `trouble` are lines on what is wrong, the worst first.
     """
 
     id: str
