@@ -18,6 +18,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from rlship_formats.clocks import KeptClocks
+from rlship_formats.reading import Clock
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
@@ -25,7 +27,7 @@ from rlship_sidecar.rows import POINT, Row
 from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.scratch import scratch
 from rlship_sidecar.store import dead_letters, run_said, schema
-from rlship_sidecar.store.changes import MergedRun
+from rlship_sidecar.store.changes import MergedRun, SavedBlock
 from rlship_sidecar.store.store import StoreUnusable
 
 PIECE_ROWS = 500
@@ -113,6 +115,20 @@ class StoreReader:
         with self._failing():
             return self._connection.execute(sql, values).fetchall()
 
+    def blocks(self) -> dict[str, list[SavedBlock]]:
+        """The finished blocks of every file, in file order: where the records of which steps are."""
+        found: dict[str, list[SavedBlock]] = {}
+        for record in self._ask("select * from blocks order by file, start"):
+            found.setdefault(record[0], []).append(SavedBlock(*record))
+        return found
+
+    def clocks(self) -> KeptClocks:
+        """How far hosts' clocks were off."""
+        found = KeptClocks()
+        for host, *record in self._ask("select host, t, offset, err from clocks order by host, t"):
+            found.add(host, Clock(*record))
+        return found
+
     def rows_by_unit(self, kinds: Sequence[str]) -> Iterator[Row]:
         """The newest rows of units of some kinds, by (actor, kind, index), a piece at a time in memory. Each is as new
         as the moment at which its piece is read.
@@ -133,6 +149,11 @@ class StoreReader:
                         raise sqlite3.DatabaseError(f"the unit of row {no} is out of order")
                 last = tuple(unit)
                 yield row
+
+    def rows_at(self, actor: str, kind: str, number: int) -> Iterator[Row]:
+        """The newest row of a unit, if there is one."""
+        for no, body in self.bodies_of(actor, kind, number, number, 1):
+            yield self._row(no, body)
 
     def past_rows(self, actor: str) -> dict[int, list[Row]] | None:
         """What steps of an actor were before they were done again, by step. None: an earlier release made the store,

@@ -16,10 +16,10 @@ _FIRST_ROOM = 64
 
 
 class Binned:
-    """`lines` of numbers over positions; bucket `first + slot` covers `stride` positions from `(first + slot) * stride`.
+    """`lines` of numbers over positions; slot `s` covers `stride` positions from `(first + s) * stride` on.
 
-    At most `most` buckets are in use. `total`, `low`, `high` and `n` are matrices of lines by slots; while `stride` is 1
-    only `total` is there, NaN where a value lacks.
+    At most `most` slots are in use. `total`, `low`, `high` and `n` are matrices of lines by slots; while `stride` is
+    1, only `total` is there, NaN where a value lacks.
     """
 
     def __init__(self, dtype: Any, most: int, lines: int = 0) -> None:

@@ -161,15 +161,19 @@ class Followed:
         with self.open() as store:
             return [ranked_row(body) for no, body in store.bodies(first, last - first) if no < last]
 
-    def rows_of(self, actor: str, kind: str, first: int, last: int, most: int) -> Iterator[RankedRow]:
-        """The newest rows of an actor's units from `first` to `last`, at most `most`. Raises RlshipError."""
-        left = most
+    def sized_rows_of(self, actor: str, kind: str, first: int, last: int, most: int) -> Iterator[tuple[RankedRow, int]]:
+        """The newest rows of an actor's units from `first` to `last`, at most `most`, and how many bytes were read so
+        far. Raises RlshipError.
+        """
+        left, size = most, 0
         with self.open() as store:
             while left > 0 and (found := store.bodies_of(actor, kind, first, last, min(left, PIECE_ROWS))):
-                rows = [ranked_row(body) for _, body in found]
-                yield from rows
-                left -= len(rows)
-                first = rows[-1].index + 1
+                for _, body in found:
+                    size += len(body)
+                    row = ranked_row(body)
+                    yield row, size
+                left -= len(found)
+                first = max(first, row.index) + 1
 
     def open(self) -> _Open:
         """The store, open for a short time: `with followed.open() as store`. Raises RlshipError."""

@@ -1,7 +1,7 @@
 """The rollup: the values of all rows of a store in buckets, in bounded memory. Pure.
 
-It is made of the rows alone and can be made again from them at any time. Each family of rows (an actor and a kind) has a
-table of its metrics, and a table of ranks for each metric that rows have by rank.
+It is made of the rows alone and can be made again from them at any time. Each family of rows (an actor and a kind) has
+a table of its metrics, and a table of ranks for each metric that rows have by rank.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class RankTable:
 
 @dataclass(slots=True)
 class Family:
-    """The rows of an actor and kind. `keys` has the line of each metric's key; `lacking` the ranks that rows lack."""
+    """The rows of an actor and kind. `keys` has the line of each metric's key, `last` its newest value. `lacking`: the
+    ranks that rows lack; `shown`: the positions of rows with samples, both of the newest such rows.
+    """
 
     table: Binned = field(default_factory=lambda: Binned(np.float64, MOST_BUCKETS, HEAD))
     keys: dict[str, int] = field(default_factory=dict)
@@ -57,6 +59,7 @@ class Family:
     lacking: dict[int, tuple[str, ...]] = field(default_factory=dict)
     last: dict[str, tuple[int, float]] = field(default_factory=dict)
     axis: str = ""
+    shown: dict[int, None] = field(default_factory=dict)
     known: tuple[list[str], Array] | None = None
 
     @property
@@ -146,6 +149,10 @@ class Rollup:
                 del family.lacking[next(iter(family.lacking))]
         else:
             family.lacking.pop(row.position, None)
+        if row.samples:
+            family.shown[row.position] = None
+            if len(family.shown) > MAX_LACKING:
+                del family.shown[next(iter(family.shown))]
         self._add_ranks(family, row)
 
     def _add_ranks(self, family: Family, row: RankedRow) -> None:
@@ -223,6 +230,7 @@ def state_of(rollup: Rollup) -> tuple[dict[str, Any], list[Array]]:
             "keys": list(family.keys),
             "last": list(family.last.items()),
             "lacking": list(family.lacking.items()),
+            "shown": list(family.shown),
             "ranks": [[key, list(one.lines), table(one.table)] for key, one in family.ranks.items()],
         }
         for name, family in rollup.families.items()
@@ -252,9 +260,9 @@ def restored(data: dict[str, Any], take: Any) -> Rollup:
         family.keys = {key: HEAD + at for at, key in enumerate(kept["keys"])}
         family.last = {key: (at, value) for key, (at, value) in kept["last"]}
         family.lacking = {at: tuple(names) for at, names in kept["lacking"]}
+        family.shown = dict.fromkeys(kept["shown"])
         for key, names, each in kept["ranks"]:
             family.ranks[key] = RankTable(table(each), {name: at for at, name in enumerate(names)})
         rollup.families[kept["name"][0], kept["name"][1]] = family
         rollup._metrics += len(family.keys)
     return rollup
-

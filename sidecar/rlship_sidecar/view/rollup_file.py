@@ -1,5 +1,5 @@
-"""The rollup in a file beside the store: read at a start, so that a long history shows at once, and written anew now and
-then. It is made of the store alone: whatever is wrong with it, it is made again.
+"""The rollup in a file beside the store: read at a start, so that a long history shows at once, and written anew now
+and then. It is made of the store alone: whatever is wrong with it, it is made again.
 
 The sidecar that takes a store over removes the file with the store of the generation before it.
 """
