@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from rlship_formats.reading import (
 )
 from rlship_formats.records import Open
 from rlship_sidecar.tail.opening import Opener
-from rlship_sidecar.tail.tail import START, Descriptors, Tail
+from rlship_sidecar.tail.tail import START, Descriptors, Position, Tail
 
 READ_BYTES = 1 << 20
 MAX_LEFT_OUT = 256  # lines
@@ -202,7 +202,42 @@ def entries(file: WriterFile, words: Collection[bytes] = ()) -> Iterator[Entry]:
     With `words`, only lines that hold one of them are read, and counted.
     """
     reader = FileReader()
-    for line in _lines_with(words, lines(file), reader) if words else lines(file):
+    yield from _entries(file, _lines_with(words, lines(file), reader) if words else lines(file), reader)
+
+
+class Stretch(NamedTuple):
+    """Whole lines of a file from byte `start` to `stop`, and the time that the first of them inherits."""
+
+    start: int
+    stop: int
+    t: float
+
+
+def entries_in(file: WriterFile, stretches: Iterable[Stretch], words: Collection[bytes]) -> Iterator[Entry]:
+    """The entries in some stretches of a native file whose `open` is known, on lines that hold one of `words`; raises
+    Unreadable.
+    """
+    for stretch in stretches:
+        reader = FileReader(file.open, t=stretch.t)
+        yield from _entries(file, _lines_with(words, _lines_in(file, stretch), reader), reader)
+
+
+def _lines_in(file: WriterFile, stretch: Stretch) -> Iterator[bytes]:
+    tail, at = file.tail.twin(), stretch.start
+    while at < stretch.stop:
+        try:
+            piece = tail.read(Position(at), min(READ_BYTES + 1, stretch.stop - at))
+        except OSError as problem:
+            raise Unreadable(problem.strerror or str(problem)) from problem
+        if piece.end == at:
+            return
+        yield from piece.lines
+        file.on_read(piece.end - at)
+        at = piece.end
+
+
+def _entries(file: WriterFile, found: Iterator[bytes], reader: FileReader) -> Iterator[Entry]:
+    for line in found:
         record = reader.read(line)
         if record is None or isinstance(record, Unknown):
             continue

@@ -19,14 +19,15 @@ JSON object; one that is refused has a status of 400 and above and the shape `Re
 | /api/e/{e}/events | first, last (steps); name; limit=N | Events |
 | /api/e/{e}/run | | Run |
 | /api/e/{e}/diff | with={e}; rtol, atol | Diff |
-| /api/e/{e}/live | store, row: what the page has, none at first; r=ID,ID,…: metrics whose ranks it shows | lines of Event |
+| /api/e/{e}/live | store, row: what the page has, none at first; r=ID,ID,…: metrics by rank | lines of Event |
 
 Rules for all answers:
 
 - Steps are integers, times Unix seconds. `from` and `to` belong to the axis and are both part of the range.
 - A number that lacks is null: JSON has no NaN. In `Packed` it is NaN.
-- Texts come from jobs. They are strings of valid Unicode, at most `MAX_TEXT` characters where nothing else is said, with
-  "…" at their end where they were cut, and may hold anything, such as "<script>" or U+0000: the page sets them as text.
+- Texts come from jobs. They are strings of valid Unicode, at most `MAX_TEXT` characters where nothing else is said,
+  with "…" at their end where they were cut, and may hold anything, such as "<script>" or U+0000: the page sets them as
+  text.
 - `store` and `row` say what an answer is of: rows below number `row` of the store. Another `store` means that the rows
   were made again, so that nothing of the former ones counts.
 - A column is a list with a value for each bucket, sample or span; columns of one object are equally long.
@@ -51,11 +52,14 @@ BEAT_S = 10.0  # a live stream sends an event at least so often
 
 Axis = Literal["step", "time"]
 Column = list[float | None]
-State = Literal["running", "silent", "ended", "finished", "unwatched", "unreadable"]
+State = Literal["running", "silent", "ended", "finished", "stopped", "unwatched", "unreadable"]
 
 
 class Refusal(TypedDict):
-    """Why a request got no answer, and the way out. `code`: token, host, origin, path, unknown, parameter, store, busy."""
+    """Why a request got no answer, and the way out.
+
+    `code`: token, host, origin, path, method, unknown (experiment), parameter, store, internal.
+    """
 
     code: str
     error: str
@@ -79,9 +83,9 @@ class Spark(TypedDict):
 class ExperimentEntry(TypedDict):
     """One experiment. `id` stays as long as its folder has its name.
 
-    `state` is in words that a person knows: "silent" has processes that neither write nor ended; "ended" has some that
-    ended without a close; "unwatched" has no rows yet, and they are made when it is opened; "unreadable" says why in
-    `note`. `trouble` are lines on what is wrong, the worst first.
+    `state`: "silent" has processes that neither write nor ended; "ended" has some that ended without a close; "stopped"
+    has no sidecar that reads on; "unwatched" has no rows yet, and they are made when it is opened; "unreadable" says
+    why in `note`, where others say since when. `trouble` are lines on what is wrong, the worst first.
     """
 
     id: str
@@ -103,7 +107,7 @@ class ExperimentEntry(TypedDict):
 
 
 class Experiments(TypedDict):
-    """`single`: the folder given is itself the experiment. `left_out` has folders that are left out, with the reason."""
+    """`single`: the folder given is itself the experiment. `left_out`: folders with the reason."""
 
     contract: int
     version: str
@@ -231,8 +235,8 @@ class Metrics(TypedDict):
 
 
 class Grid(TypedDict):
-    """The buckets of the rows of an actor and kind. `x` is on the axis of the grid, the first row of the bucket, `t` its
-    time; `rows` how many rows the bucket has, `partial` how many of them lack ranks, `revised` how many have a
+    """The buckets of the rows of an actor and kind. `x` is on the axis of the grid, the first row of the bucket, `t`
+    its time; `rows` how many rows the bucket has, `partial` how many of them lack ranks, `revised` how many have a
     revision. `width`: how many steps (of time: seconds) a bucket covers; 1 of steps: every row by itself.
     """
 
@@ -548,7 +552,7 @@ class DiffKey(TypedDict):
 
 
 class Parted(TypedDict):
-    """Where a metric of two runs parts; `first` and `widest` are {step, a, b} or null. `of_time`: a duration or rate."""
+    """Where a metric of two runs parts; `first` and `widest` are {step, a, b} or null. `of_time`: it is a duration."""
 
     id: str
     key: str
@@ -600,9 +604,9 @@ class LiveRow(TypedDict):
 class Event(TypedDict, total=False):
     """One line of a live stream; all have `kind`, `store` and `row`: what the page has once it took the event.
 
-    - `hello`: the first. If `store` is not the one that was asked for, or `behind` is true, the page asks for everything
+    - `hello`: the first. If `store` is not the one that was asked for, or `behind` is true, the page asks for all of it
       anew, and takes this stream's events from there: they go on at `row`.
-    - `rows`: rows `from` to `row` - 1. `metrics` has entries of metrics that rows had never had before.
+    - `rows`: the rows up to `row` - 1, each with its number. `metrics`: entries of metrics that are new.
     - `behind`: so much came at once that the page had better ask for everything anew.
     - `status`: `entry` has the experiment's entry, which changed. `progress` and `doing` are those of `Overview`.
     - `store`: the rows were made again, in `store`: the page begins anew.
