@@ -179,7 +179,7 @@ def spans(steps: int, ranks: int, newest: int, hosts: list[str]) -> dict[str, An
             "t": [STEP_S * (step - first + 1) for step in range(first, steps)],
         },
         "stages": {
-            "step": list(range(first, steps)), "t": [BEGAN + STEP_S * (step + 1) for step in range(first, steps)],
+            "step": list(range(first, steps)), "t": [BEGAN + STEP_S * step for step in range(first, steps)],
             "dur": [STEP_S] * (steps - first), "names": list(STAGES), "seconds": seconds,
             "bubble": [STEP_S * (1 - sum(SHARES))] * (steps - first),
         },

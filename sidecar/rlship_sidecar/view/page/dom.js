@@ -12,6 +12,12 @@ export function plain(value, most = LONGEST) {
   return cut === text ? shown : `${shown}… (${text.length.toLocaleString("en")} characters in all)`;
 }
 
+/** The beginning of a text where there is little room. */
+export function clipped(text, most) {
+  const shown = plain(text);
+  return shown.length > most ? `${shown.slice(0, Math.max(most - 1, 1))}…` : shown;
+}
+
 function spelled(char) {
   const code = char.codePointAt(0);
   return `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;

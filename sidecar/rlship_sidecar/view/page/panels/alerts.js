@@ -2,6 +2,7 @@
 
 import { h, plain, show, table } from "../dom.js";
 import { counted, number } from "../numbers.js";
+import { GOING } from "./stability.js";
 
 export const alerts = {
   id: "alerts",
@@ -35,11 +36,11 @@ export const alerts = {
 function line(episode, ctx, ask) {
   const from = episode.first?.step;
   const to = episode.ended?.step ?? episode.last?.step;
-  const going = ["firing", "pending", "clearing"].includes(episode.state);
+  const going = GOING.includes(episode.state);
   const evidence = Object.entries(episode.evidence).slice(0, 20).map(([key, value]) => h("div", { class: "text small" }, `${key}: ${number(value)}`));
   return h("tr", { data: { episode: episode.rule } }, [
     h("strong", { class: "name" }, episode.rule), episode.severity, h("span", { class: going ? "bad" : "quiet" }, episode.state), h("span", { class: "name" }, episode.place),
-    Number.isFinite(from) ? h("button", { on: { click: () => ctx.open("stability", { from: Math.max(from - 20, 0), to: (to ?? from) + 20, at: from }) } }, `${number(from, 9)} to ${going ? "now" : number(to, 9)}`) : "–",
+    Number.isFinite(from) ? h("button", { on: { click: () => ctx.open("stability", { from: Math.max(from - 20, 0), to: (going ? ctx.run.whole[1] : to ?? from) + 20, at: from }) } }, `${number(from, 9)} to ${going ? "now" : number(to, 9)}`) : "–",
     evidence, h("span", { class: "text" }, episode.about, episode.look ? h("div", { class: "quiet small text" }, `Look at: ${plain(episode.look, 400)}`) : null),
     h("button", { on: { click: () => ask(episode) } }, "Why?"),
   ].map((cell) => h("td", {}, cell)));

@@ -27,10 +27,12 @@ export const ledger = {
     const draw = (said) => {
       const wrong = new Set(said.wrong);
       const rows = Object.entries(said.totals).map(([key, value]) => [h("span", { class: "name" }, key), h("span", { class: wrong.has(key) ? "bad" : "", data: { total: key } }, number(value, 9)), wrong.has(key) ? h("span", { class: "bad" }, "should be 0") : ""]);
-      show(totals, said.logged ? table("Totals of the run", ["What", "Groups or samples", ""], rows) : h("p", { class: "note" }, "The job records no ledger: `rlship.ledger` records what becomes of groups of samples."));
+      show(totals, said.logged ? table("Totals of the run", ["What", "Groups or samples", ""], rows, { class: "slim" }) : h("p", { class: "note" }, "The job records no ledger: `rlship.ledger` records what becomes of groups of samples."));
       if (!said.grid) return;
       const x = said.grid.axis === "step" ? said.grid.x : said.grid.x.map((t) => ctx.run.clock.step(t));
       for (const [key, curve] of Object.entries(said.curves)) {
+        // A chart that is 0 everywhere says no more than the table.
+        if (!made.has(key) && !curve.mean.some((value) => value)) continue;
         const chart = made.get(key) ?? add(key, wrong.has(key));
         chart.update([x, curve.mean, curve.min ?? curve.mean, curve.max ?? curve.mean]);
       }

@@ -66,7 +66,7 @@ function notes(run) {
   const lines = [...new Set([said.entry.note, ...said.entry.trouble, ...said.notes].filter(Boolean))];
   const progress = said.progress === null ? null : h("p", { class: "note" }, `${said.doing || "Rows are made"}: `,
     h("progress", { max: 1, value: String(said.progress), "aria-label": "Progress" }), ` ${Math.round(said.progress * 100)} %`);
-  return h("div", { class: "section" }, progress, lines.map((line, at) => h("p", { class: `note ${at < said.entry.trouble.length ? "bad" : ""}` }, line)));
+  return h("div", { class: "section" }, progress, lines.map((line) => h("p", { class: `note ${said.entry.trouble.includes(line) ? "bad" : "plain"}` }, line)));
 }
 
 function actors(said) {

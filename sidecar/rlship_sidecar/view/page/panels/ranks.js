@@ -2,7 +2,7 @@
 
 import { Canvas, Raster } from "../canvas.js";
 import { diverging, palette, pixel } from "../colours.js";
-import { h, plain, show, table } from "../dom.js";
+import { clipped, h, plain, show, table } from "../dom.js";
 import { formatOf } from "../grid.js";
 import { counted, number, ticks } from "../numbers.js";
 import { matrixOf } from "../packed.js";
@@ -193,7 +193,7 @@ class Carpet {
       const name = this.tall >= 11 ? `${said.ranks[rank]} ${first ? host : ""}` : first ? host || said.ranks[rank] : "";
       context.fillStyle = said.ranks[rank] === chosen ? colours.accent : colours.text;
       if (name && y - last >= 11) {
-        context.fillText(plain(name, 24), 2, y + Math.max(this.tall, 11) / 2, gutter - 6);
+        context.fillText(clipped(name, 24), 2, y + Math.max(this.tall, 11) / 2, gutter - 6);
         last = y;
       }
       if (said.ranks[rank] === chosen) {

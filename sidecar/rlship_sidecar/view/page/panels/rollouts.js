@@ -162,7 +162,8 @@ class Rollouts {
       left -= members.length;
     }
     const rest = chosen.size - this.most;
-    show(this.list, drawn, rest > 0 ? h("button", { on: { click: () => { this.most += MOST; this.draw(); } } }, `Show more: ${number(rest)} are left`) : null);
+    const single = groups.every((members) => members.length === 1);
+    show(this.list, single ? h("div", { class: "pair" }, drawn) : drawn, rest > 0 ? h("button", { on: { click: () => { this.most += MOST; this.draw(); } } }, `Show more: ${number(rest)} are left`) : null);
   }
 
   group(found, members) {

@@ -31,7 +31,7 @@ export const rundata = {
         said.keys.length ? null : h("p", { class: "note" }, "The job said nothing of the run: `rlship.init(config=…)` does."),
         parts.map((part) => table(part, ["Key", "Value"], found.filter((each) => each.part === part).slice(0, 2000).map((each) => [
           h("span", { class: "name", data: { key: `${part}.${each.key}` } }, each.key), h("span", { class: "text" }, value(each.value)),
-        ]))),
+        ]), { class: "keys" })),
         said.changes.length ? table("Changed later", ["Time (UTC)", "Key", "By", "Before", "After"], said.changes.map((each) => [
           clock(each.t), h("span", { class: "name" }, `${each.part}.${each.key}`), h("span", { class: "name" }, each.who), h("span", { class: "text" }, value(each.before)), h("span", { class: "text" }, value(each.after)),
         ])) : null);

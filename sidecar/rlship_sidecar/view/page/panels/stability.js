@@ -4,6 +4,8 @@ import { ChartGrid } from "../grid.js";
 import { h, show } from "../dom.js";
 import { number } from "../numbers.js";
 
+export const GOING = ["firing", "pending", "clearing"]; // states of episodes that have not ended
+
 export const stability = {
   id: "stability",
   title: "Stability",
@@ -12,7 +14,7 @@ export const stability = {
     const legend = h("p", { class: "quiet" });
     const none = h("p", { class: "note" });
     show(host, h("h2", {}, "Training stability"), legend, none, charts);
-    const marks = () => bands(ctx.run.alerts.episodes);
+    const marks = () => bands(ctx.run.alerts.episodes, ctx.run.whole[1]);
     const grid = new ChartGrid(charts, ctx, multiples(ctx.run), { marks, onPick: (step) => ctx.open("rollouts", { at: step }) });
     const tell = () => {
       const found = ctx.run.alerts.episodes;
@@ -38,9 +40,9 @@ export function multiples(run) {
     .map((metric, at) => ({ title: metric.key, ids: [metric.id], colours: [`c${at % 5}`], about: metric.about }));
 }
 
-/** Where episodes lie on the axis of steps. */
-export function bands(episodes) {
+/** Where episodes lie on the axis of steps; those that go on reach to the last step. */
+export function bands(episodes, last) {
   return episodes
-    .map((episode) => ({ from: episode.first?.step, to: episode.ended?.step ?? episode.last?.step, rule: episode.rule }))
+    .map((episode) => ({ from: episode.first?.step, to: episode.ended?.step ?? (GOING.includes(episode.state) ? last : episode.last?.step), rule: episode.rule }))
     .filter((band) => Number.isFinite(band.from));
 }

@@ -2,7 +2,7 @@
 
 import { Canvas, Raster } from "../canvas.js";
 import { palette, pixel } from "../colours.js";
-import { h, plain, show, table } from "../dom.js";
+import { clipped, h, plain, show, table } from "../dom.js";
 import { clock as timeOfDay, counted, number, seconds, ticks } from "../numbers.js";
 import { firstAfter, laneFilter, lines, paint, spanAt, stageColour, stageShares } from "../shape/lanes.js";
 
@@ -170,8 +170,8 @@ class Timeline {
     const { stages } = this.spans ?? { stages: { t: [] } };
     const place = this.scale(width);
     for (let at = 0; at < stages.t.length; at += 1) {
-      const end = place.x(stages.t[at]);
-      const start = place.x(stages.t[at] - (stages.dur[at] ?? 0));
+      const start = place.x(stages.t[at]);
+      const end = place.x(stages.t[at] + (stages.dur[at] ?? 0));
       if (end >= place.gutter && start <= width) act(at, Math.max(start, place.gutter), end);
     }
   }
@@ -183,7 +183,9 @@ class Timeline {
     context.fillStyle = colours.raised;
     context.fillRect(this.scale(width).gutter, 0, width, height);
     this.steps(width, (at, start, end) => {
-      const whole = stages.dur[at] || 1;
+      const sum = stages.seconds.reduce((total, column) => total + (column[at] ?? 0), 0);
+      // Stages of several actors may run at one time, and take longer together than the step.
+      const whole = Math.max(stages.dur[at] ?? 0, sum) || 1;
       let y = height;
       stages.names.forEach((name, index) => {
         const share = ((stages.seconds[index][at] ?? 0) / whole) * height;
@@ -278,7 +280,7 @@ class Timeline {
       before = name;
       this.lastName = y;
       context.fillStyle = colours.text;
-      context.fillText(plain(name, 22), 2, y + Math.max(this.tall, 10) / 2, place.gutter - 6);
+      context.fillText(clipped(name, 24), 2, y + Math.max(this.tall, 10) / 2, place.gutter - 6);
     });
     this.lastName = undefined;
     if (this.tall >= 13) this.writeSpans(context, place);
@@ -296,7 +298,7 @@ class Timeline {
         const wide = Math.min(place.x(line.end[at] + origin), place.gutter + place.wide) - start;
         if (wide < 46) continue;
         left -= 1;
-        context.fillText(plain(this.spans.names[line.name[at]], Math.floor(wide / 7)), start + 4, row * this.tall + this.tall / 2, wide - 6);
+        context.fillText(clipped(this.spans.names[line.name[at]], Math.floor(wide / 7)), start + 4, row * this.tall + this.tall / 2, wide - 6);
       }
     });
   }

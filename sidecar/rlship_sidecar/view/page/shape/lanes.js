@@ -104,7 +104,7 @@ function rankTest(value) {
 
 /** Of the steps in a range of time, each stage's mean seconds and its share of the steps. */
 export function stageShares(stages, from, to) {
-  const inside = stages.t.map((t, at) => (t >= from && t - (stages.dur[at] ?? 0) <= to ? at : -1)).filter((at) => at >= 0);
+  const inside = stages.t.map((t, at) => (t <= to && t + (stages.dur[at] ?? 0) >= from ? at : -1)).filter((at) => at >= 0);
   const whole = inside.reduce((sum, at) => sum + (stages.dur[at] ?? 0), 0);
   const rows = [...stages.names.map((name, at) => [name, stages.seconds[at]]), ["(bubble)", stages.bubble]];
   return rows.map(([name, column]) => {
