@@ -10,6 +10,7 @@ import click
 
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import state_dir_option
+from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.errors import OK, UsageProblem
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -34,6 +35,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     help="Also answer where the browser calls this machine NAME. Names of loopback are always answered.",
 )
 @click.option("--open/--no-open", "opens", default=True, show_envvar=True, help="Open the page in a browser.")
+@click.option(
+    "--export",
+    "target",
+    metavar="FILE",
+    help="Write the page of one experiment as one file, which opens from disk without a server, and end.",
+)
 @state_dir_option
 @click.pass_context
 def view(
@@ -43,6 +50,7 @@ def view(
     host: str,
     allowed: tuple[str, ...],
     opens: bool,
+    target: str | None,
     state_dir: str | None,
 ) -> None:
     """Show the experiment in DIR, or all experiments in the folder DIR, as a page in the browser.
@@ -53,6 +61,9 @@ def view(
     On another machine: ssh -L 8470:localhost:8470 MACHINE rlship view --no-open --port 8470 DIR
     """
     places.require(directory)
+    if target is not None:
+        _export(directory, target, state_dir)
+        context.exit(OK)
     try:
         from rlship_sidecar.view import serve
     except ModuleNotFoundError as problem:
@@ -75,6 +86,16 @@ def view(
             on_ready=lambda link: _tell(link, opens=opens),
         )
     context.exit(OK)
+
+
+def _export(directory: Path, target: str, state_dir: str | None) -> None:
+    from rlship_sidecar.view import exporting
+
+    page = exporting.page_of(Path(os.path.realpath(directory)), state_dir)
+    with outages(target, "the page"), writing(target) as file:
+        file.write(page)
+    if target != STDOUT:
+        click.echo(f"{target}: {len(page) / 1e6:.1f} MB; open it in a browser")
 
 
 def _tell(link: str, *, opens: bool) -> None:

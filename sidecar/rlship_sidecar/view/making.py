@@ -12,8 +12,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from rlship_sidecar.child_process import module_command
+from rlship_sidecar.config import Config
 from rlship_sidecar.launch.command import death_signal
 
 MAX_AT_ONCE = 4
@@ -84,8 +88,6 @@ def main() -> None:
     """Make rows until SIGTERM: of the experiment that the command line names, with the settings of a folder."""
     directory, experiment, state = sys.argv[1:4]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    import msgspec
-
     from rlship_sidecar import config
     from rlship_sidecar.daemon import loop
 
@@ -93,9 +95,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: threading.Thread(target=stop.set).start())
     below = None if os.path.realpath(directory) == os.path.realpath(experiment) else Path(experiment)
     settings = config.load(Path(directory), {}, os.environ, ships=False, experiment=below)
-    silent = {"sinks": [], "notify": {}, "own_rows_s": 0.0, "metrics_port": None, "metrics_file": None}
-    made = msgspec.structs.replace(settings, state_dir=state, **silent)
-    loop.watch(Path(experiment), made, once=False, stop=stop)
+    loop.watch(Path(experiment), silent(settings, Path(state)), once=False, stop=stop)
+
+
+def silent(settings: Config, state: Path) -> Config:
+    """The settings of a sidecar that only makes rows, into a folder of its own, and tells no one."""
+    off: dict[str, Any] = {"sinks": [], "notify": {}, "own_rows_s": 0.0, "metrics_port": None, "metrics_file": None}
+    return msgspec.structs.replace(settings, state_dir=os.fspath(state), **off)
 
 
 if __name__ == "__main__":
