@@ -209,6 +209,7 @@ class Page {
       trouble.textContent = plain(this.run.trouble);
     }
     if (what === "all" || what === "rows") this.showRange();
+    this.root.dataset.store = this.run.store;
     if (what !== "all" && what !== "overview") return undefined;
     const { entry } = this.run.overview;
     const [word, colour] = STATES[entry.state] ?? [plain(entry.state), ""];
