@@ -13,6 +13,7 @@ from tests.kit.chromium import Browser, Page
 from tests.page.job import Job, command, job, viewing
 from tests.page.seeing import charted, wholesome
 from tests.page.test_run import identity, seen
+from tests.page.tunnel import Tunnel
 
 pytestmark = pytest.mark.toolchain
 KILLED = 3
@@ -69,16 +70,19 @@ def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running:
 def test_a_page_goes_on_after_the_server_was_away(browser: Browser, folder: Path, running: Job) -> None:
     """While no server answers the page says so; rows that came meanwhile are there once it is back, each once."""
     with viewing(folder) as link:
-        page = seen(browser, link, "panel=metrics&filter=kl_ref$")
-        metric = identity(page, "trainer/train/kl_ref")
-        page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value")
-        page.ask("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
-        page.value("window.dispatchEvent(new Event('offline'))")
-        running.steps(3, 5)
-        page.ask("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
-        page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.005'")
-        x = page.value(f"document.querySelector('[data-metric=\"{metric}\"]').rlshipCard.lines[0].x")
-        assert x == sorted(set(x)) and x[-1] == 5
+        port = int(link.partition("127.0.0.1:")[2].partition("/")[0])
+        with Tunnel(port) as tunnel:
+            page = seen(browser, link.replace(f":{port}/", f":{tunnel.port}/"), "panel=metrics&filter=kl_ref$")
+            metric = identity(page, "trainer/train/kl_ref")
+            page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.002'")
+            tunnel.cut()
+            page.wait("document.querySelector('[role=alert]:not([hidden])')?.innerText.includes('does not answer')")
+            running.steps(3, 5)
+            tunnel.mend()
+            page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.005'")
+            page.wait("document.querySelector('[role=alert]').hidden")
+            x = page.value(f"document.querySelector('[data-metric=\"{metric}\"]').rlshipCard.lines[0].x")
+            assert x == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_new_store_begins_the_page_anew(browser: Browser, folder: Path) -> None:

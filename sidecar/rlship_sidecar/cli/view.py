@@ -11,6 +11,7 @@ import click
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import state_dir_option
 from rlship_sidecar.cli.outfile import STDOUT, outages, writing
+from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.errors import OK, UsageProblem
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -77,14 +78,18 @@ def view(
     if host not in LOOPBACK:
         said = f"anyone who can reach {host} can ask this server, and what it sends is not encrypted: better ssh -L"
         click.echo(f"rlship: {said}", err=True)
-    with listening:
-        serve.serve(
+    with (
+        tidied(),
+        listening,
+        serve.prepared(
             Path(os.path.realpath(directory)),
             listening=listening,
             allowed=names,
             state_dir=state_dir,
             on_ready=lambda link: _tell(link, opens=opens),
-        )
+        ) as server,
+    ):
+        server.run(sockets=[listening])
     context.exit(OK)
 
 

@@ -24,7 +24,7 @@ from rlship_sidecar.view.records import Found, Sought
 from rlship_sidecar.view.rollouts import Rolls
 from rlship_sidecar.view.shown import Shown
 from rlship_sidecar.view.texts import plain, text
-from rlship_sidecar.view.timeline import Timeline
+from rlship_sidecar.view.timeline import MAIN, MAX_NAME, Timeline, lane_id
 from rlship_sidecar.why.asking import Question
 from rlship_sidecar.why.graph import graph_of
 from rlship_sidecar.why.text import Text, form
@@ -123,8 +123,8 @@ def spans(shown: Shown, given: Parameters) -> Answer:
 
 
 def _lane_id(one: Found) -> str:
-    name = one.entry.body.lane if one.entry.kind == "span" else "main"
-    return text(f"{one.place.rpartition(':')[0]}\0{name}")
+    name = text(one.entry.body.lane, MAX_NAME) if one.entry.kind == "span" else MAIN
+    return lane_id(one.place.rpartition(":")[0], name)
 
 
 def _sought(shown: Shown, given: Parameters) -> Sought:

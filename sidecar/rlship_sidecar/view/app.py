@@ -167,7 +167,7 @@ class Server:
         given = _parameters(request)
         channel = await self._channel(request.path_params["experiment"])
         await channel.ready()
-        if channel.trouble is not None and channel.shown.followed is None:
+        if channel.trouble is not None:
             raise channel.trouble
         if name == "diff":
             asking.only(given, ("with", "rtol", "atol"))

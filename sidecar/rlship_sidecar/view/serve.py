@@ -48,7 +48,8 @@ def _bound(address: str, port: int) -> socket.socket:
         family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except socket.gaierror as problem:
         raise OSError(problem.errno, f"{address} is no address: {problem.strerror}") from problem
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends at once only on a socket that says it is TCP; else each answer waits 40 ms for the other end.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(place)
@@ -78,15 +79,18 @@ def link(listening: socket.socket, token: str) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/#token={token}"
 
 
-def serve(
+@contextmanager
+def prepared(
     directory: Path,
     *,
     listening: socket.socket,
     allowed: Collection[str],
     state_dir: str | None,
     on_ready: Callable[[str], None],
-) -> None:
-    """Serve the experiments of a folder until SIGINT or SIGTERM. `on_ready` gets the link. Raises RlshipError."""
+) -> Iterator[RunningServer]:
+    """A server of the experiments of a folder, to be run with the listening socket. `on_ready` gets the link once it
+    answers. Raises RlshipError.
+    """
     settings, any_owner = load_settings(directory, state_dir)
     if not discover.experiments(directory):
         raise discover.nothing_in(directory)
@@ -94,10 +98,9 @@ def serve(
     with scratch("view") as folder:
         making = Making(folder)
         try:
-            library = Library(directory, settings, making, any_owner=any_owner)
-            server = Server(library)
-            running = _Running(_config(server.app(token, allowed)), server, lambda: on_ready(link(listening, token)))
-            running.run(sockets=[listening])
+            server = Server(Library(directory, settings, making, any_owner=any_owner))
+            config = _config(server.app(token, allowed))
+            yield RunningServer(config, server, lambda: on_ready(link(listening, token)))
         finally:
             making.close()
 
@@ -117,7 +120,7 @@ def _config(app: object) -> uvicorn.Config:
     )
 
 
-class _Running(uvicorn.Server):
+class RunningServer(uvicorn.Server):
     """A server that says when it answers, and ends in order at the first signal."""
 
     def __init__(self, config: uvicorn.Config, server: Server, on_ready: Callable[[], None]) -> None:

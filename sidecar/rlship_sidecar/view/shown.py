@@ -60,6 +60,8 @@ class Shown:
         followed, now = self.followed, time.monotonic()
         if followed is not None and followed.store_id and now - self._found_at < FIND_S:
             return followed
+        if not self.path.is_dir():
+            raise RlshipError(f"the folder {self.path} is gone", "it was renamed or removed: open the list again")
         state = self.library.state_dir(self.path)
         if state is None:
             try:

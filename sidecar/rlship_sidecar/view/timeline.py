@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -131,7 +132,7 @@ class Timeline:
     def _shown(lane: _Lane) -> Lane:
         rank = f"{lane.replica}.{lane.rank}"
         return {
-            "id": text(f"{lane.file}\0{lane.name}"),
+            "id": lane_id(lane.file, lane.name),
             "actor": text(lane.actor),
             "rank": text(rank),
             "host": text(lane.host),
@@ -184,6 +185,11 @@ class Timeline:
             if step - 1 in end:
                 begin[step] = min(begin[step], end[step - 1]) if begin[step] > end[step - 1] else begin[step]
         return begin, {step: end[step] - begin[step] for step in end if end[step] > begin[step]}
+
+
+def lane_id(file: str, name: str) -> str:
+    """The id of a lane: of its file and its name."""
+    return hashlib.blake2b(f"{file}\0{name}".encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 def _sum(taken: dict[tuple[int, int], dict[int, float]], name: int) -> list[float]:
