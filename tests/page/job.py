@@ -49,7 +49,7 @@ def main() -> None:
             rlship.event("saved", path=f"step-{step}")
         rlship.barrier(step)
         rlship.flush()
-        print(step, flush=True)  # noqa: T201 - what the test waits for
+        print(step, flush=True)
     rlship.close()
 
 

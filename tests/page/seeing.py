@@ -10,6 +10,7 @@ from rlship_sidecar.view import exported
 from rlship_sidecar.view.contract import Embedded
 from tests.kit.chromium import WIDE, Browser, Page
 
+LANES, CARPET = (f"document.querySelector('canvas.{name}').rlshipPanel" for name in ("lanes", "carpet"))
 SHOWN = "document.querySelector('[data-shown={panel}]')"
 
 
@@ -42,6 +43,12 @@ def columns(page: Page, caption: str) -> list[list[str]]:
         .map((each) => [...each.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.innerText)))[0]"""
     )
     return [[str(cell) for cell in row] for row in found]
+
+
+def each(page: Page, selector: str, what: str = "innerText") -> list[str]:
+    """A property of all elements that a selector finds."""
+    found = page.value(f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.{what})")
+    return [str(one) for one in found]
 
 
 def wholesome(page: Page) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.chromium import Browser, Page
 from tests.page.job import Job, command, job, viewing
-from tests.page.seeing import charted, wholesome
+from tests.page.seeing import CARPET, charted, wholesome
 from tests.page.test_run import identity, seen
 from tests.page.tunnel import Tunnel
 
@@ -44,7 +44,7 @@ def at_step(page: Page, step: int) -> None:
 
 def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running: Job) -> None:
     """A step is seen on overview and charts once it is a row; a rank that is killed is missing from the next step, by
-    name. The page asked once for what it shows, and was told the rest.
+    name. The page asked once for what it shows, and heard of the rest.
     """
     with viewing(folder) as link:
         page = seen(browser, link, "panel=overview")
@@ -62,7 +62,7 @@ def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running:
         page.wait("document.querySelector('[data-fact=ranks]').innerText === '3 of 4'")
         page.click("nav [data-panel=ranks]")
         page.wait("document.querySelector('canvas.carpet')?.rlshipPanel.held?.columns === 9")
-        missing = page.value(f"(() => {{ const {{ held }} = document.querySelector('canvas.carpet').rlshipPanel; return held.values[{KILLED} * held.columns + 8]; }})()")
+        missing = page.value(f"{CARPET}.held.values[{KILLED} * {CARPET}.held.columns + 8]")
         assert missing is None or missing != missing
         wholesome(page)
 

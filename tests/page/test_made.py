@@ -11,7 +11,7 @@ import pytest
 from tests.kit import tools
 from tests.kit.chromium import NARROW, WIDE, Browser
 from tests.page import made
-from tests.page.seeing import charted, columns, opened, saved, wholesome
+from tests.page.seeing import CARPET, LANES, charted, columns, each, opened, saved, wholesome
 
 pytestmark = pytest.mark.toolchain
 PANELS = (
@@ -28,6 +28,9 @@ PANELS = (
     "rundata",
     "diff",
 )
+SERIOUS = """axe.run(document, {resultTypes: ["violations"]}).then((said) => said.violations
+    .filter((each) => ["serious", "critical"].includes(each.impact))
+    .map((each) => [each.id, each.nodes.slice(0, 3).map((node) => [node.html.slice(0, 200), node.any[0]?.message])]))"""
 AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -48,16 +51,22 @@ def test_the_heat_map_shows_how_far_a_rank_is_from_the_median(browser: Browser, 
     page = opened(browser, url, "panel=ranks&metric=r1")
     worst = columns(page, "Ranks that stand out")[0]
     assert worst[0] == "0.3" and worst[1] == "node000" and worst[4] == "3"
-    panel = "document.querySelector('canvas.carpet').rlshipPanel"
+    panel = CARPET
     held = page.value(f"[{panel}.held.deviation[3 * 200 + 150], {panel}.held.said.median[150]]")
     slow = 8.0 * (1 + 0.03 * made.np.sin(3 * 1.7 + 150 / 9)) * 1.5
     assert held[0] == pytest.approx(slow / held[1] - 1, rel=1e-3)
     assert f"{(slow / held[1] - 1) * 100:.1f} %" in page.value(f"{panel}.read(3, 150)")
     assert page.value(f"{panel}.read(3, 51)").endswith("no value")
     inks = page.value(
-        f"""(() => {{ const {{ context, height }} = {panel}.canvas; const ratio = {panel}.canvas.node.width / {panel}.canvas.node.clientWidth;
-        const wide = {panel}.canvas.node.clientWidth; const gutter = {panel}.gutter(wide);
-        const ink = (rank, step) => [...context.getImageData(Math.round((gutter + (step + 0.5) / 200 * (wide - gutter)) * ratio), Math.round((rank * 14 + 7) * ratio), 1, 1).data];
+        f"""(() => {{
+        const {{ context, node, height }} = {panel}.canvas;
+        const wide = node.clientWidth;
+        const ratio = node.width / wide;
+        const gutter = {panel}.gutter(wide);
+        const ink = (rank, step) => {{
+            const x = gutter + (step + 0.5) / 200 * (wide - gutter);
+            return [...context.getImageData(Math.round(x * ratio), Math.round((rank * 14 + 7) * ratio), 1, 1).data];
+        }};
         return [ink(3, 150), ink(4, 150), height]; }})()"""
     )
     hot = [0xC2, 0x50, 0x0A]
@@ -74,7 +83,7 @@ def test_a_thousand_ranks_fit(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_stages_have_their_shares(browser: Browser, url: str) -> None:
-    """The table below the timeline has each stage's mean seconds and share in the range; the rest of a step is bubble."""
+    """The table below the timeline has each stage's mean seconds and share in the range; the rest is bubble."""
     page = opened(browser, url, "panel=timeline&from=184&to=190")
     assert columns(page, "Stages of")[0] == ["rollout", "4.5 s", "45 %"]
     assert columns(page, "Stages of")[-1] == ["(bubble)", "400 ms", "4 %"]
@@ -84,7 +93,7 @@ def test_stages_have_their_shares(browser: Browser, url: str) -> None:
 def test_lanes_can_be_chosen(browser: Browser, url: str) -> None:
     """Words of the filter choose lanes by rank, node and each n-th; the link keeps them."""
     page = opened(browser, url, "panel=timeline&lanes=rank:2-5+every:2")
-    panel = "document.querySelector('canvas.lanes').rlshipPanel"
+    panel = LANES
     shown = f"{panel}.spans && {panel}.lines.map((line) => {panel}.spans.lanes[line.lane].rank)"
     assert page.wait(shown) == ["0.2", "0.4"]
     page.value("document.querySelector('#lane-filter').focus(); document.querySelector('#lane-filter').select()")
@@ -107,7 +116,7 @@ def test_two_hundred_thousand_spans_pan_smoothly(browser: Browser, tmp_path: Pat
     held = made.embedded(steps=700, ranks=64, span_steps=625)
     assert len(held["spans"]["spans"]["t"]) == 200_000
     page = opened(browser, saved(held, tmp_path / "p.html"), "panel=timeline&from=80&to=690")
-    panel = "document.querySelector('canvas.lanes').rlshipPanel"
+    panel = LANES
     page.wait(f"{panel}.lines.length === 64")
     drawn = page.value(
         f"""(async () => {{ const panel = {panel}; let frames = 0;
@@ -117,27 +126,33 @@ def test_two_hundred_thousand_spans_pan_smoothly(browser: Browser, tmp_path: Pat
             await new Promise(requestAnimationFrame);
             frames += 1;
         }}
-        return {{ ms: (performance.now() - began) / frames, spans: panel.lines.reduce((sum, line) => sum + line.start.length, 0) }}; }})()"""
+        const spans = panel.lines.reduce((sum, line) => sum + line.start.length, 0);
+        return {{ ms: (performance.now() - began) / frames, spans }}; }})()"""
     )
     assert drawn["spans"] == 200_000
-    print(f"{1000 / drawn['ms']:.0f} frames a second")  # noqa: T201 - for people; a test does not time
+    print(f"{1000 / drawn['ms']:.0f} frames a second")
     wholesome(page)
 
 
 def test_rollouts_are_grouped_and_told_apart(browser: Browser, url: str) -> None:
-    """Groups, turns, tool calls and tokens of a step; "n of N" where the job kept some only; a bar of the histogram and a
-    search leave what they should; two stand side by side.
+    """Groups, turns, tool calls and tokens of a step; "n of N" where the job kept some only; a bar of the histogram and
+    a search leave what they should; two stand side by side.
     """
     page = opened(browser, url, "panel=rollouts&at=12")
     page.wait("document.querySelectorAll('.sample').length === 8")
-    assert "Step 12 has none; step 10 is the nearest. Step 10: 8 of 8 samples; the job kept 8 of 64" in page.text("main")
+    assert "Step 12 has none; step 10 is the nearest. Step 10: 8 of 8 samples; the job kept 8 of 64" in page.text(
+        "main"
+    )
     assert page.value("document.querySelectorAll('details.group').length") == 2
     assert page.value("[...document.querySelectorAll('.call code')].map((each) => each.innerText)[0]") == "add({})"
-    masked = page.value("[...document.querySelectorAll('.sample .token')].slice(0, 3).map((each) => [each.innerText, each.classList.contains('masked'), each.title])")
+    masked = page.value(
+        "[...document.querySelectorAll('.sample .token')].slice(0, 3)"
+        ".map((each) => [each.innerText, each.classList.contains('masked'), each.title])"
+    )
     assert masked[0] == ["It", True, "logp difference: 0, masked"] and masked[2][2] == "logp difference: -1.2"
     page.click("[data-bin='3']")
     page.wait("document.querySelectorAll('.sample').length === 2")
-    assert [text[:12] for text in page.value("[...document.querySelectorAll('.sample strong')].map((each) => each.innerText)")] == ["Reward 0.75", "Reward 0.875"]
+    assert [text[:12] for text in each(page, ".sample strong")] == ["Reward 0.75", "Reward 0.875"]
     page.click("[data-bin='3']")
     page.wait("document.querySelectorAll('.sample').length === 8")
     page.value("document.querySelector('#rollout-search').focus()")
@@ -151,7 +166,7 @@ def test_rollouts_are_grouped_and_told_apart(browser: Browser, url: str) -> None
 
 
 def test_memory_names_the_worst_rank(browser: Browser, url: str) -> None:
-    """A band from the least to the greatest rank, the rank that had most, and the share of what is reserved for nothing."""
+    """A band from the least to the greatest rank, the rank that had most, and what is reserved for nothing."""
     page = opened(browser, url, "panel=memory")
     assert page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst") == "0.3"
     assert charted(page, "trainer/fragmentation") == pytest.approx(1 / 3, abs=1e-4)
@@ -159,7 +174,7 @@ def test_memory_names_the_worst_rank(browser: Browser, url: str) -> None:
 
 
 def test_cursor_and_range_are_shared_and_in_the_link(browser: Browser, url: str) -> None:
-    """What is chosen on one panel holds on the others; the address has it, and another page that opens the link shows it."""
+    """What is chosen on one panel holds on the others; another page that opens the link shows it too."""
     page = opened(browser, url, "panel=stability&at=120&from=100&to=140")
     assert charted(page, "m3") == made.ROWS[3][3](120)
     page.wait("document.querySelector('#at').textContent === '120'")
@@ -185,7 +200,10 @@ def test_a_drag_over_a_chart_chooses_a_range_and_a_click_its_rollouts(browser: B
     """Dragging over a chart is the range of all charts; a click opens the rollouts of that step."""
     page = opened(browser, url, "panel=stability")
     page.wait("document.querySelector('[data-metric=m0] .u-over')")
-    box = page.value("(() => { const box = document.querySelector('[data-metric=m0] .u-over').getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; })()")
+    box = page.value(
+        "(({ left, top, width, height }) => [left, top, width, height])"
+        "(document.querySelector('[data-metric=m0] .u-over').getBoundingClientRect())"
+    )
     middle = box[1] + box[3] / 2
     page.mouse("mouseMoved", box[0] + box[2] * 0.25, middle)
     page.mouse("mousePressed", box[0] + box[2] * 0.25, middle, button="left", clickCount=1)
@@ -204,8 +222,8 @@ def test_a_drag_over_a_chart_chooses_a_range_and_a_click_its_rollouts(browser: B
 
 
 def test_everything_can_be_reached_by_keyboard(browser: Browser, url: str) -> None:
-    """Figures open panels, letters move the range, "/" goes to a filter, "?" shows the keys, and Escape closes them; Tab
-    goes on to what can be pressed, and what has the focus is seen.
+    """Figures open panels, letters move the range, "/" goes to a filter, "?" shows the keys, and Escape closes them;
+    Tab goes on to what can be pressed, and what has the focus is seen.
     """
     page = opened(browser, url, "panel=overview")
     for number, panel in enumerate(PANELS[:9], 1):
@@ -238,7 +256,9 @@ def test_hostile_texts_are_shown_as_text(browser: Browser, hostile: str) -> None
         page = opened(browser, hostile, f"panel={panel}&at=10")
         wholesome(page)
     page = opened(browser, hostile, "panel=rundata")
-    text = page.wait("document.querySelector('main').innerText.includes('<script>') && document.querySelector('main').innerText")
+    text = page.wait(
+        "document.querySelector('main').innerText.includes('<script>') && document.querySelector('main').innerText"
+    )
     assert "<script>window.hacked = 1</script><img src=x onerror='window.hacked=1'>⟨U+202E⟩abc⟨U+0000⟩ ⟨U+2028⟩" in text
     assert page.value("document.querySelectorAll('img, main script').length") == 0
 
@@ -258,7 +278,7 @@ def test_a_megabyte_of_text_is_bounded(browser: Browser, tmp_path: Path) -> None
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["390", "1600"])
 def test_every_panel_is_readable(browser: Browser, url: str, size: tuple[int, int], *, dark: bool) -> None:
-    """axe-core finds nothing serious on any panel, in both schemes and both widths, and nothing is wider than the window."""
+    """axe-core finds nothing serious on any panel, in both schemes and widths; nothing is wider than the window."""
     if not AXE.exists():
         tools.without("axe-core")
     script = AXE.read_text(encoding="utf-8")
@@ -270,6 +290,6 @@ def test_every_panel_is_readable(browser: Browser, url: str, size: tuple[int, in
         page.wait(f"document.querySelector('[data-shown={panel}]')")
         if panel == "rollouts":
             page.wait("document.querySelector('.sample')")
-        found = page.value("axe.run(document, {resultTypes: ['violations']}).then((said) => said.violations.filter((each) => ['serious', 'critical'].includes(each.impact)).map((each) => [each.id, each.nodes.slice(0, 3).map((node) => node.html.slice(0, 200) + ' ' + (node.any[0]?.message ?? ''))]))")
+        found = page.value(SERIOUS)
         assert found == [], f"{panel}: {json.dumps(found, indent=1)}"
         assert page.value("document.documentElement.scrollWidth <= innerWidth"), panel

@@ -14,7 +14,9 @@ from rlship_sidecar.view.packing import DISTANCE_BYTES, MEAN_BYTES, rounded, tig
 from tests.page.made import packed
 
 CELLS = st.lists(
-    st.tuples(*[st.floats(width=32, allow_nan=False, min_value=-(2.0**99), max_value=2.0**99)] * 2), min_size=1, max_size=50
+    st.tuples(*[st.floats(width=32, allow_nan=False, min_value=-(2.0**99), max_value=2.0**99)] * 2),
+    min_size=1,
+    max_size=50,
 )
 
 
@@ -48,7 +50,9 @@ def test_what_is_not_finite_stays() -> None:
     """Infinity stays infinity, whatever its sign, and NaN stays NaN in a mean and in an extreme."""
     given = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4028234e38], "<f4")
     assert np.array_equal(rounded(given[:5], MEAN_BYTES), given[:5], equal_nan=True)
-    assert np.array_equal(rounded(np.array([np.nan, np.inf, 0.0]), DISTANCE_BYTES, up=True), [np.nan, np.inf, 0], equal_nan=True)
+    assert np.array_equal(
+        rounded(np.array([np.nan, np.inf, 0.0]), DISTANCE_BYTES, up=True), [np.nan, np.inf, 0], equal_nan=True
+    )
     found = tight({"mean": packed([given]), "min": packed([given]), "max": None})
     assert np.isnan(unpacked(found["min"])[0]) and found["max"] is None
     assert tight({"mean": None, "min": None, "max": None}) == {"mean": None, "min": None, "max": None}

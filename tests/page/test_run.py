@@ -1,4 +1,4 @@
-"""The panels of a run that a sidecar made rows of, served and as an exported file: what they show is what the store has."""
+"""The panels of a run that a sidecar made rows of, served and as an exported file: they show what the store has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.chromium import Browser, Page
 from tests.page.job import RLSHIP, SLOW, WORLD, job, viewing
-from tests.page.seeing import charted, columns, opened, wholesome
+from tests.page.seeing import CARPET, LANES, charted, columns, each, wholesome
 
 pytestmark = pytest.mark.toolchain
 STEPS = 30
@@ -61,7 +61,8 @@ def seen(browser: Browser, url: str, view: str) -> Page:
 def identity(page: Page, key: str) -> str:
     """The id of a metric: of the card with its key."""
     found = page.wait(
-        f"[...document.querySelectorAll('.card')].find((each) => each.querySelector('h3').textContent === {json.dumps(key)})?.dataset.metric"
+        "[...document.querySelectorAll('.card')]"
+        f".find((each) => each.querySelector('h3').textContent === {json.dumps(key)})?.dataset.metric"
     )
     return str(found)
 
@@ -93,7 +94,7 @@ def test_metrics(browser: Browser, url: str, rows: dict[int, Any]) -> None:
     """The filter leaves the metrics whose key it finds, all of which are keys of rows."""
     page = seen(browser, url, "panel=metrics&filter=bal/")
     page.wait("document.querySelectorAll('.card').length")
-    shown = page.value("[...document.querySelectorAll('.card h3')].map((each) => each.textContent)")
+    shown = each(page, ".card h3", "textContent")
     keys = {key for row in rows.values() for key in (*row["m"], *row.get("per_rank", ()))}
     assert shown and all("bal/" in key and key in keys for key in shown)
     wholesome(page)
@@ -102,7 +103,8 @@ def test_metrics(browser: Browser, url: str, rows: dict[int, Any]) -> None:
 def test_timeline(browser: Browser, url: str) -> None:
     """Every rank has a lane, and the stages are the job's spans."""
     page = seen(browser, url, "panel=timeline")
-    lanes = page.wait("(document.querySelector('canvas.lanes').rlshipPanel.lines.length || null) && document.querySelector('canvas.lanes').rlshipPanel.spans.lanes.map((lane) => lane.rank)")
+    page.wait(f"{LANES}.lines.length")
+    lanes = page.value(f"{LANES}.spans.lanes.map((lane) => lane.rank)")
     assert lanes == [f"0.{rank}" for rank in range(WORLD)]
     assert {row[0] for row in columns(page, "Stages of")} == {"rollout", "reward", "update", "(bubble)"}
     wholesome(page)
@@ -111,12 +113,16 @@ def test_timeline(browser: Browser, url: str) -> None:
 def test_ranks(browser: Browser, url: str, rows: dict[int, Any]) -> None:
     """The values of ranks are those of the rows, and the one that works longest stands out."""
     page = seen(browser, url, "panel=ranks")
-    metric = page.wait("[...document.querySelectorAll('#rank-metric option')].find((each) => each.textContent === 'trainer/bal/rank_active_s')?.value")
+    metric = page.wait(
+        "[...document.querySelectorAll('#rank-metric option')]"
+        ".find((each) => each.textContent === 'trainer/bal/rank_active_s')?.value"
+    )
     page.click("nav [data-panel=ranks]")
     page = seen(browser, url, f"panel=ranks&metric={metric}")
     worst = columns(page, "Ranks that stand out")[0]
     assert worst[0] == f"0.{SLOW}" and worst[3] == "+100 %"
-    values = page.value("(() => { const { held } = document.querySelector('canvas.carpet').rlshipPanel; return held.said.ranks.map((rank, at) => [rank, held.values[at * held.columns + 3]]); })()")
+    at_step = f"[rank, {CARPET}.held.values[at * {CARPET}.held.columns + 3]]"
+    values = page.value(f"{CARPET}.held.said.ranks.map((rank, at) => {at_step})")
     assert dict(values) == rows[3]["per_rank"]["trainer/bal/rank_active_s"]
     wholesome(page)
 
@@ -136,7 +142,7 @@ def test_rollouts(browser: Browser, url: str) -> None:
     """The samples of a step are those that the job logged, with their scores and tokens."""
     page = seen(browser, url, "panel=rollouts&at=29")
     page.wait("document.querySelectorAll('.sample').length === 4")
-    scores = page.value("[...document.querySelectorAll('.sample strong')].map((each) => each.innerText)")
+    scores = each(page, ".sample strong")
     assert sorted(scores) == [f"Reward {n}" for n in range(4)]
     assert "4 of 4 samples" in page.text("main")
     assert page.value("document.querySelector('.token.masked').innerText") == "it"
@@ -158,7 +164,7 @@ def test_events_and_run_data(browser: Browser, url: str) -> None:
 def test_alerts_and_ledger(browser: Browser, url: str) -> None:
     """A run without an alert and without a ledger says so."""
     page = seen(browser, url, "panel=alerts")
-    page.wait("document.querySelector('main').innerText.includes('No alert fired') || document.querySelector('[data-episode]')")
+    page.wait("document.querySelector('main').innerText.includes('No alert fired')")
     wholesome(page)
     page = seen(browser, url, "panel=ledger")
     page.wait("document.querySelector('main').innerText.includes('The job records no ledger')")

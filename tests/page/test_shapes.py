@@ -1,4 +1,4 @@
-"""What the page makes of answers before it draws anything: plain data to plain data, in the browser that will run it."""
+"""What the page makes of answers before it draws anything: plain data to plain data, in a browser."""
 
 from __future__ import annotations
 
@@ -62,13 +62,23 @@ def test_a_range_stays_within_the_run(page: Page) -> None:
 
 
 def test_live_rows_join_a_line(page: Page) -> None:
-    """A new row is appended, a revision replaces the row that it revises, a row that comes late goes to its place, and a
-    row of another actor or kind is not taken.
+    """A new row is appended, a revision replaces the row that it revises, a row that comes late goes to its place, and
+    a row of another actor or kind is not taken.
     """
     line = {
-        "id": "m", "actor": "trainer", "kind": "step", "axis": "step", "width": 1, "added": 0, "x": [0, 2], "t": [1, 3],
-        "mean": [5, 7], "min": [5, 7], "max": [5, 7], "partial": [0, 0],
-    }  # fmt: skip
+        "id": "m",
+        "actor": "trainer",
+        "kind": "step",
+        "axis": "step",
+        "width": 1,
+        "added": 0,
+        "x": [0, 2],
+        "t": [1, 3],
+        "mean": [5, 7],
+        "min": [5, 7],
+        "max": [5, 7],
+        "partial": [0, 0],
+    }
     rows = [
         {"actor": "trainer", "kind": "step", "x": 3, "t": 4, "m": {"m": 8}, "partial": True},
         {"actor": "trainer", "kind": "step", "x": 2, "t": 3, "m": {"m": 7.5}, "partial": False},
@@ -78,7 +88,8 @@ def test_live_rows_join_a_line(page: Page) -> None:
     ]
     found = page.value(
         f"(() => {{ const line = {json.dumps(line)};"
-        f"const taken = {json.dumps(rows)}.map((row) => $modules['shape/curves.js'].addRow(line, row, null)); return [taken, line]; }})()"
+        f"const taken = {json.dumps(rows)}.map((row) => $modules['shape/curves.js'].addRow(line, row, null));"
+        "return [taken, line]; })()"
     )
     assert found[0] == [True, True, True, False, False]
     assert (found[1]["x"], found[1]["mean"], found[1]["partial"]) == ([0, 1, 2, 3], [5, None, 7.5, 8], [0, 0, 0, 1])
@@ -93,13 +104,20 @@ def test_steps_and_times_are_one_axis(page: Page) -> None:
 
 
 def test_a_span_is_found_and_painted_where_it_is(page: Page) -> None:
-    """Lines hold the spans of a lane and depth in order of time. A span wider than a pixel is never hidden by one that is
-    narrower than it.
+    """Lines hold the spans of a lane and depth in order of time. A span wider than a pixel is never hidden by one that
+    is narrower than it.
     """
     spans = {
         "lanes": [{"actor": "trainer", "rank": "0.0", "host": "a", "name": ""}],
-        "spans": {"lane": [0, 0, 0], "name": [1, 0, 0], "t": [5, 0, 1], "dur": [0.001, 5, 2], "step": [0, 0, 0], "depth": [0, 0, 1]},
-    }  # fmt: skip
+        "spans": {
+            "lane": [0, 0, 0],
+            "name": [1, 0, 0],
+            "t": [5, 0, 1],
+            "dur": [0.001, 5, 2],
+            "step": [0, 0, 0],
+            "depth": [0, 0, 1],
+        },
+    }
     found = page.value(
         f"""(() => {{ const {{ lines, paint, spanAt }} = $modules['shape/lanes.js'];
         const made = lines({json.dumps(spans)}); const pixels = new Uint32Array(20);
@@ -123,7 +141,10 @@ def test_a_histogram_bin_leaves_its_samples(page: Page) -> None:
         "rewards": {"edges": [0, 0.5, 1], "counts": [1, 2]},
         "samples": [{"score": score, "prompt": "Ask", "response": str(score)} for score in (0, 0.5, 1, None)],
     }
-    chosen = [call(page, "shape/samples.js", "chosenSamples", table, said) for said in ({"bin": 0}, {"bin": 1}, {}, {"text": "0.5"})]
+    chosen = [
+        call(page, "shape/samples.js", "chosenSamples", table, said)
+        for said in ({"bin": 0}, {"bin": 1}, {}, {"text": "0.5"})
+    ]
     assert chosen == [[0], [1, 2], [0, 1, 2, 3], [1]]
 
 
@@ -132,14 +153,26 @@ def test_a_histogram_bin_leaves_its_samples(page: Page) -> None:
     [
         ("text", [["assistant", "text", []]]),
         (None, []),
-        ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}], [["user", 'a\n[image] {"type":"image"}', []]]),
-        ([{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}], [["assistant", "", ['f({"x":1})']]]),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}],
+            [["user", 'a\n[image] {"type":"image"}', []]],
+        ),
+        (
+            [
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}],
+                }
+            ],
+            [["assistant", "", ['f({"x":1})']]],
+        ),
         ([{"no": "role"}], [["assistant", '{\n "no": "role"\n}', []]]),
         (7, [["assistant", "7", []]]),
     ],
-)  # fmt: skip
+)
 def test_turns_of_any_shape(page: Page, said: Any, turns: list[Any]) -> None:
-    """A text is one turn; messages are a turn each, with their parts and tool calls; what has no known shape is JSON."""
+    """A text is one turn; messages are a turn each, with parts and tool calls; what has no known shape is JSON."""
     found = call(page, "shape/samples.js", "turns", said, "assistant")
     assert [[turn["role"], turn["text"], turn["calls"]] for turn in found] == turns
 
@@ -154,7 +187,14 @@ def test_texts_show_what_cannot_be_seen(page: Page) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234567, "1,234,567"), (0.000123456, "0.0001235"), (1e-7, "1.000e-7"), (None, "–"), (-3.14159, "-3.142")],
+    [
+        (0, "0"),
+        (1234567, "1,234,567"),
+        (0.000123456, "0.0001235"),
+        (1e-7, "1.000e-7"),
+        (None, "–"),
+        (-3.14159, "-3.142"),
+    ],
 )
 def test_numbers_are_short(page: Page, value: float | None, text: str) -> None:
     """Four significant digits, thousands apart; what is not there is a dash."""

@@ -40,9 +40,13 @@ def large(name: str, given: Mapping[str, str]) -> Any:
     by = made.by_rank(len(x), [f"0.{rank}" for rank in range(RANKS)], [f"n{rank // 8}" for rank in range(RANKS)], 8.0)
     stats = {"min": made.packed(mean - spread), "max": made.packed(mean + spread)}
     return {
-        **held["ranks"]["r0"], **by, "metric": given["m"], "mean": made.packed(mean), **(stats if not narrow else {}),
+        **held["ranks"]["r0"],
+        **by,
+        "metric": given["m"],
+        "mean": made.packed(mean),
+        **(stats if not narrow else {}),
         "grid": {**made.grid(len(x)), "x": x, "width": 1 if narrow else WIDTH},
-    }  # fmt: skip
+    }
 
 
 def test_a_large_run_is_at_most_twenty_megabytes(browser: Browser, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from types import TracebackType
 
 
@@ -22,7 +23,9 @@ class Tunnel:
     def __enter__(self) -> Tunnel:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.cut()
         for thread in self._threads:
             thread.join()
@@ -31,10 +34,8 @@ class Tunnel:
         """End all connections; new ones are refused."""
         with self._lock:
             for end in (self._listening, *self._ends):
-                try:
+                with suppress(OSError):  # it may have ended by itself
                     end.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # it has ended by itself
                 end.close()
             self._ends.clear()
 

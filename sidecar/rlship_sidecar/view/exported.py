@@ -109,7 +109,7 @@ def _short(column: Any) -> list[float | None] | None:
 def _by_rank(
     ask: Ask, overview: Mapping[str, Any], metrics: list[dict[str, Any]], left_out: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Values by rank: in buckets for the whole run, and step by step for the newest steps. What the panels show is first."""
+    """Values by rank: in buckets for the whole run, and step by step for the newest. Those of panels come first."""
     first = [*overview["panels"].get("ranks", ()), *overview["panels"].get("memory", ())]
     order = {key: at for at, key in enumerate(dict.fromkeys(first))}
     wanted = sorted((one for one in metrics if one["per_rank"]), key=lambda one: order.get(one["id"], len(order)))

@@ -22,7 +22,7 @@ from rlship_sidecar.view.shown import Shown
 
 
 def page_of(directory: Path, state_dir: str | None) -> bytes:
-    """The page of the experiment in `directory` as one file. Rows are made if there are none. Raises RlshipError."""
+    """The page of the experiment in `directory` as one file. Rows are made where no sidecar has any. Raises RlshipError."""
     path = _only(directory)
     settings, any_owner = load_settings(directory, state_dir)
     with scratch("view") as folder:

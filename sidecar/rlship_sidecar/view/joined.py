@@ -92,7 +92,7 @@ def _scope(name: str, text: str, done: Sequence[str]) -> str:
             names[shown.strip() or own] = own.strip()
         return ""
 
-    # An export inside a comment is none.
+    # What stands inside a comment exports nothing.
     text = _COMMENT.sub(lambda found: found[0].replace("\nexport", "\n export"), text)
     text = _LISTED.sub(lay, _DECLARED.sub(declare, _IMPORT.sub(bring, text)))
     rest = _LEFT.search(text)
@@ -112,7 +112,7 @@ def as_script_data(data: bytes) -> str:
 
 
 def whole_page(shell: str, styles: Sequence[str], script: str, data: bytes) -> str:
-    """The page as one file: the script and the styles stand in it under their digests, and nothing else may load or run."""
+    """The page as one file: script and styles stand in it under their digests, and nothing else may load or run."""
     body, style = f"\n{script}\n", "\n".join(styles)
     if "</script" in body.lower() or "</style" in style.lower():
         raise JoinError("a module or a style sheet would end its own element")

@@ -54,7 +54,8 @@ def rounded(values: np.ndarray[Any, Any], kept: int, *, up: bool = False) -> np.
     more = below != 0 if up else below >= unit >> np.uint32(1)
     # The next word may carry into the exponent, which is the next such float all the same.
     whole = np.where(more & np.isfinite(near), words - below + unit, words - below).astype(np.uint32)
-    return np.where(np.isnan(near), np.uint32(0x7FC00000), whole).astype(np.uint32).view("<f4")
+    found: np.ndarray[Any, Any] = np.where(np.isnan(near), np.uint32(0x7FC00000), whole).astype(np.uint32)
+    return found.view("<f4")
 
 
 def planes(values: np.ndarray[Any, Any], kept: int) -> dict[str, Any]:

@@ -173,7 +173,7 @@ function room(low, high) {
   return [start, high <= 0 && -high < (high - low) * 0.25 ? 0 : high + rest];
 }
 
-/** The index of the greatest step at or below `at`; -1 if there is none. */
+/** The index of the greatest step at or below `at`; -1 if all steps are greater. */
 export function indexAt(steps, at) {
   let low = 0;
   let high = steps.length;

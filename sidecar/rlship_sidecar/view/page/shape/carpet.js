@@ -30,7 +30,7 @@ export function byHost(ranks, hosts) {
   return [...groups].flatMap(([host, members]) => members.map((rank, at) => ({ rank, host, first: at === 0 })));
 }
 
-/** For each pixel of a range of steps the bucket that it shows; -1 where there is none. */
+/** For each pixel of a range of steps the bucket that it shows; -1 where no row is. */
 export function bucketsOf(x, width, from, to, wide) {
   const found = new Int32Array(wide).fill(-1);
   let bucket = -1;

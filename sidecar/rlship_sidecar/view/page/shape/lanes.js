@@ -71,7 +71,7 @@ export function paint(line, pixels, offset, width, from, to, colours) {
   }
 }
 
-/** The span of a line at a time; -1 if there is none. */
+/** The span of a line at a time; -1 without one. */
 export function spanAt(line, t, reach = 0) {
   for (let at = firstAfter(line, t - reach); at < line.start.length && line.start[at] <= t + reach; at += 1) {
     if (line.end[at] >= t - reach) return line.index[at];

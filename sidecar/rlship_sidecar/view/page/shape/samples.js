@@ -22,7 +22,7 @@ function callText(call) {
 }
 
 /** The columns of tokens that a colour can show, the best one first. */
-const SHOWN = [["logp_diff", "logp difference"], ["importance_ratio", "importance ratio"], ["advantages", "advantage"], ["entropy", "entropy"]];
+const SHOWN = [["logp_diff", "logp difference"], ["importance_ratio", "importance ratio"], ["advantages", "advantage"], ["entropy", "entropy"], ["logprobs", "log-probability"]];
 
 export function tokenColumns(tokens) {
   if (!tokens?.text) return [];
@@ -37,6 +37,7 @@ export function tokenColumns(tokens) {
 /** -1..1 for a token: how far its value is from the one that says "the same", in the column's own measure. */
 export function tokenShade(name, value) {
   if (value === null || value === undefined) return 0;
+  if (name === "logprobs") return clamp(value / 5);
   if (name === "importance_ratio") return value > 0 ? clamp(Math.log(value)) : -1;
   return clamp(value);
 }
