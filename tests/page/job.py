@@ -14,15 +14,16 @@ import rlship
 
 WORLD = 4
 SLOW = 2  # the rank that works longest
+NEVER = 10**9
 RLSHIP = (sys.executable, "-m", "rlship")
 
 
-def metrics(step: int, rank: int) -> dict[str, float]:
-    """What a rank logs at a step."""
+def metrics(step: int, rank: int, parts: int) -> dict[str, float]:
+    """What a rank logs at a step; its KL is another one from step `parts` on."""
     return {
         "reward/total": 1 - 1 / (step + 2),
         "train/grad_norm": 1.0 + (9.0 if step == 7 else 0.01 * step),
-        "train/kl_ref": 0.001 * step,
+        "train/kl_ref": 0.001 * step + (0.5 if step >= parts else 0.0),
         "bal/rank_tokens": 1000.0 + 100 * rank,
         "bal/rank_active_s": 2.0 if rank == SLOW else 1.0,
         "mem/allocated": 2.0**34 + 2.0**30 * rank,
@@ -32,8 +33,8 @@ def metrics(step: int, rank: int) -> dict[str, float]:
 
 
 def main() -> None:
-    directory, rank = sys.argv[1], int(sys.argv[2])
-    config = {"lr": 1e-6, "note": "<b>bold</b>"} if rank == 0 else None
+    directory, rank, parts = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    config = {"lr": 1e-6 if parts == NEVER else 2e-6, "note": "<b>bold</b>"} if rank == 0 else None
     rlship.init(directory, actor="trainer", rank=rank, world=WORLD, config=config)
     for line in sys.stdin:
         step = int(line)
@@ -41,7 +42,7 @@ def main() -> None:
         for stage in ("rollout", "reward", "update"):
             with rlship.span(stage):
                 pass
-        rlship.log(metrics(step, rank))
+        rlship.log(metrics(step, rank, parts))
         if rank == 0:
             for n in range(4):
                 row = {"prompt": f"{n // 2} + {step}", "response": f"it is {n}", "tokens": ["it", "is"], "mask": [0, 1]}
@@ -56,11 +57,11 @@ def main() -> None:
 class Job:
     """The ranks of the job, each a process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, parts: int) -> None:
         self.folder = folder
         command = [sys.executable, "-m", "tests.page.job", os.fspath(folder)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.ranks = [subprocess.Popen([*command, str(rank)], **pipes) for rank in range(WORLD)]
+        self.ranks = [subprocess.Popen([*command, str(rank), str(parts)], **pipes) for rank in range(WORLD)]
 
     def steps(self, first: int, last: int) -> None:
         """Have all living ranks do these steps."""
@@ -85,9 +86,9 @@ class Job:
 
 
 @contextmanager
-def job(folder: Path) -> Iterator[Job]:
+def job(folder: Path, parts: int = NEVER) -> Iterator[Job]:
     """A job that ends with the block."""
-    started = Job(folder)
+    started = Job(folder, parts)
     try:
         yield started
     finally:

@@ -31,7 +31,7 @@ class Page {
   constructor(root) {
     this.root = root;
     const { view, token } = readFragment(location.hash);
-    this.shared = new Shared(view, { address: (hash) => history.replaceState(null, "", hash), later: (act, ms) => setTimeout(act, ms) });
+    this.shared = new Shared(view, { address: (hash, leaps) => (leaps ? history.pushState(null, "", hash) : history.replaceState(null, "", hash)), later: (act, ms) => setTimeout(act, ms) });
     // Before anything else runs, the token leaves the address and the history.
     history.replaceState(null, "", `#${writeFragment(view)}`);
     if (token) sessionStorage.setItem(TOKEN, token);

@@ -43,6 +43,7 @@ export class Shared {
     this.place = place;
     this.heard = new Set();
     this.waiting = 0;
+    this.leaps = false;
   }
 
   /** Call `hear(view, changed)` at each change, until the function that this returns is called. */
@@ -58,6 +59,7 @@ export class Shared {
     this.view = { ...this.view, ...parts };
     for (const name of changed) if (this.view[name] === undefined || this.view[name] === "") delete this.view[name];
     const names = new Set(changed);
+    this.leaps ||= names.has("run") || names.has("panel");
     for (const hear of [...this.heard]) hear(this.view, names);
     // A cursor that moves with the mouse changes often; browsers allow few changes of the address.
     if (!this.waiting) this.waiting = this.place.later(() => this.store(), 200);
@@ -72,7 +74,9 @@ export class Shared {
 
   store() {
     this.waiting = 0;
-    this.place.address(`#${writeFragment(this.view)}`);
+    // Back leads to the panel before, not to each place that the cursor had.
+    this.place.address(`#${writeFragment(this.view)}`, this.leaps);
+    this.leaps = false;
   }
 }
 
