@@ -132,7 +132,7 @@ class Page {
         h("button", { id: "theme", on: { click: () => this.turn() } }, "Light or dark"),
         h("button", { id: "keys", "aria-label": "Keys", on: { click: () => this.showKeys() } }, "?")),
       parts.nav, parts.range, parts.trouble, parts.main,
-      h("footer", {}, `rlship ${this.listed.version}. ${this.source.live ? `Watched folder: ${plain(this.listed.folder)}` : "An exported file: it does not change."}`));
+      h("footer", {}, `rlship ${this.listed.version}. `, this.source.live ? h("span", { title: this.listed.folder }, `Folder ${this.listed.folder.split("/").pop()}`) : "An exported file: it does not change."));
     this.fillRuns();
   }
 
