@@ -30,8 +30,8 @@ METHOD = (
     "The server is a process of its own. History: a store of {steps} rows of steps with {metrics} metrics and "
     "{by_rank} metrics by rank of {ranks} ranks, {gb:.1f} GB; from the start of `rlship view` to an answer with all "
     "curves, and the greatest resident memory. Live: {viewers} streams, each with two metrics by rank, of a store to "
-    "which a row of {live_ranks} ranks is committed every {pause_ms:.0f} ms: the time from the end of the commit to the "
-    "event at a viewer, and the commits beside those without viewers, with both kinds of journals. CPU: {viewers} "
+    "which a row of {live_ranks} ranks is committed every {pause_ms:.0f} ms: the time from the end of the commit to "
+    "the event at a viewer, and the commits beside those without viewers, with both kinds of journals. CPU: {viewers} "
     "viewers of a job of {live_ranks} writers with a step a second and a sidecar."
 )
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")

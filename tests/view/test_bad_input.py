@@ -26,7 +26,7 @@ def refused(folder: Path, *arguments: object) -> tuple[int, str]:
 
 
 def test_what_is_no_experiment_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A folder without experiments, one that is not there, a port in use, a name that is none: exit codes 1 and 2."""
+    """A folder without experiments, or not there; a port in use; a name that no host has: exit codes 1 and 2."""
     code, said = refused(tmp_path, tmp_path)
     assert code == 1 and "no experiment in" in said
     code, said = refused(tmp_path, tmp_path / "nowhere")

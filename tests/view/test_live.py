@@ -80,7 +80,7 @@ def test_much_at_once_is_said_and_not_sent(tmp_path: Path) -> None:
 
 
 def test_a_new_store_begins_anew_under_an_open_page(tmp_path: Path) -> None:
-    """The rows were made again: the page is told, and the answers are of the new store alone."""
+    """The rows were made again: an event says so, and the answers are of the new store alone."""
     made = store(tmp_path / "run", [row(no) for no in range(9)])
     with serving(tmp_path / "run") as client, client.events(f"{client.first}/live") as events:
         before = next(events)["store"]

@@ -12,7 +12,7 @@ import pytest
 from rlship_sidecar.store.store import Changes
 from rlship_sidecar.view import rollup as rollups
 from rlship_sidecar.view import rollup_file
-from rlship_sidecar.view.binned import Binned, Merged
+from rlship_sidecar.view.binned import Binned, MergedSlots
 from rlship_sidecar.view.following import Followed
 from rlship_sidecar.view.rollup import Rollup, state_of
 from tests.tabular.stores import row, store
@@ -43,7 +43,7 @@ def test_buckets_keep_sum_extremes_and_number(case: int) -> None:
         if position in truth:
             values = truth[position]
             table.put(table.slot(position), np.array(list(values)), np.array(list(values.values())))
-    merged = Merged(table, np.arange(3), 0, table.used, points := draw.choice([1, 3, 10, 100]))
+    merged = MergedSlots(table, np.arange(3), 0, table.used, points := draw.choice([1, 3, 10, 100]))
     assert len(merged.edges) <= points and table.used <= table.most
     first = table.first * table.stride // merged.width
     for line in range(3):
@@ -69,7 +69,7 @@ def test_a_rollup_that_grew_is_that_of_the_whole_store(tmp_path: Path, monkeypat
     grown = Followed(tmp_path / "run" / "rlship" / "state")
     draw = random.Random(7)
     revisions: dict[int, int] = {}
-    for no in range(200):
+    for no in range(120):
         step = draw.randint(0, no)
         revision = revisions[step] = revisions.get(step, -1) + 1
         values = {"trainer/loss": float(no), **({"trainer/kl": 0.5} if no % 3 else {})}
@@ -119,7 +119,7 @@ def test_its_file_is_continued_and_anything_wrong_with_it_is_not(tmp_path: Path)
 def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the rows, the metrics and the ranks of a run its buckets grow wider; metrics without room are counted."""
     monkeypatch.setattr(rollups, "ROWS_BYTES", 200_000)
-    monkeypatch.setattr(rollups, "RANKS_BYTES", 200_000)
+    monkeypatch.setattr(rollups, "RANKS_BYTES", 100_000)
     monkeypatch.setattr(rollups, "LEAST_BUCKETS", 16)
     monkeypatch.setattr(rollups, "LEAST_RANK_BUCKETS", 16)
     monkeypatch.setattr(rollups, "MAX_METRICS", 20)
@@ -127,17 +127,17 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         row(
             no,
             values={f"trainer/m{key}": 1.0 for key in range(30)},
-            per_rank={f"trainer/r{key}": [(f"0.{rank}", 1.0) for rank in range(64)] for key in range(30)},
+            per_rank={f"trainer/r{key}": [(f"0.{rank}", 1.0) for rank in range(32)] for key in range(30)},
         )
-        for no in range(600)
+        for no in range(200)
     ]
     made = store(tmp_path / "run", rows)
     followed = Followed(tmp_path / "run" / "rlship" / "state")
     followed.look()
     rollup = followed.rollup
-    assert rollup.nbytes <= 400_000
+    assert rollup.nbytes <= 300_000
     family = rollup.families[NAMES]
     assert len(family.keys) == 20 and len(rollup.left_out) == 10
     assert family.ranks and rollup.left_out_by_rank
-    assert family.table.columns(0, family.table.used)[3][1].sum() == 600
+    assert family.table.columns(0, family.table.used)[3][1].sum() == 200
     made.close()

@@ -72,8 +72,8 @@ def test_a_token_in_an_address_is_never_taken(client: Client) -> None:
 
 
 def test_only_known_names_of_the_host_are_answered(client: Client) -> None:
-    """Names of loopback with any port, so that `ssh -L` works, and those that were allowed. A name that leads here by
-    DNS rebinding is none of them.
+    """Names of loopback with any port, so that `ssh -L` works, and those that were allowed. No name that leads here by
+    DNS rebinding is among them.
     """
     for host in ("localhost", "LOCALHOST:1", "127.0.0.1:65535", "[::1]:8000", "node7.lab", "node7.lab.:80"):
         assert client.get("/api/experiments", {"Host": host}).status_code == 200, host

@@ -56,8 +56,8 @@ def view(
 ) -> None:
     """Show the experiment in DIR, or all experiments in the folder DIR, as a page in the browser.
 
-    Prints the page's address, which ends in a token: whoever has it can read these experiments, and no request without
-    it is answered. The page is live while the job runs. Nothing is changed. Ctrl-C ends it.
+    Prints the page's address, which ends in a token: every person with it can read these experiments, and no request
+    without it is answered. The page is live while the job runs. Nothing is changed. Ctrl-C ends it.
 
     On another machine: ssh -L 8470:localhost:8470 MACHINE rlship view --no-open --port 8470 DIR
     """

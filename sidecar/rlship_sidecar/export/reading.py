@@ -205,7 +205,7 @@ def entries(file: WriterFile, words: Collection[bytes] = ()) -> Iterator[Entry]:
     yield from _entries(file, _lines_with(words, lines(file), reader) if words else lines(file), reader)
 
 
-class Stretch(NamedTuple):
+class FileStretch(NamedTuple):
     """Whole lines of a file from byte `start` to `stop`, and the time that the first of them inherits."""
 
     start: int
@@ -213,7 +213,7 @@ class Stretch(NamedTuple):
     t: float
 
 
-def entries_in(file: WriterFile, stretches: Iterable[Stretch], words: Collection[bytes]) -> Iterator[Entry]:
+def entries_in(file: WriterFile, stretches: Iterable[FileStretch], words: Collection[bytes]) -> Iterator[Entry]:
     """The entries in some stretches of a native file whose `open` is known, on lines that hold one of `words`; raises
     Unreadable.
     """
@@ -222,7 +222,7 @@ def entries_in(file: WriterFile, stretches: Iterable[Stretch], words: Collection
         yield from _entries(file, _lines_with(words, _lines_in(file, stretch), reader), reader)
 
 
-def _lines_in(file: WriterFile, stretch: Stretch) -> Iterator[bytes]:
+def _lines_in(file: WriterFile, stretch: FileStretch) -> Iterator[bytes]:
     tail, at = file.tail.twin(), stretch.start
     while at < stretch.stop:
         try:

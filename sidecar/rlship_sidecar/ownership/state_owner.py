@@ -47,7 +47,7 @@ def ownership_error(owner: tuple[str, int] | None, here: tuple[str, int], state_
 
 def require_readable(experiment: Path, state_dir: Path, *, any_owner: bool) -> bool:
     """Raise UntrustedState, StateOfAnother or another RlshipError if a state folder cannot be used by a command that
-    only reads. Returns False if there is none.
+    only reads. Returns False without a state folder.
     """
     is_there = require_place(experiment, state_dir, any_owner=any_owner)
     if is_there and (copied := look(experiment, state_dir)) is not None:

@@ -164,7 +164,7 @@ def newest_values(status: Status, t: float, width: int, *, curves: bool = True) 
     return view.newest_values(width if curves else 0)
 
 
-class Glance(NamedTuple):
+class ExperimentGlance(NamedTuple):
     """An experiment in few words: "running", "silent", "not watched" or "finished", and since when. `ended`: no process
     goes on, though some did not close. `trouble`: what is wrong, the worst first.
     """
@@ -175,11 +175,11 @@ class Glance(NamedTuple):
     trouble: list[str]
 
 
-def glance(status: Status, t: float, silent_s: Mapping[str, float]) -> Glance:
+def glance(status: Status, t: float, silent_s: Mapping[str, float]) -> ExperimentGlance:
     """What the line of an experiment is made of. `t` and `silent_s` are those of a `Screen`."""
     view = _View(status, "", Screen("", [status], t, watched=False, silent_s={status.experiment: silent_s}))
     words = "" if view.state == _RUNNING else view.state_words
-    return Glance(_STATES[view.state], words, view._has_ended, view.trouble_words)
+    return ExperimentGlance(_STATES[view.state], words, view._has_ended, view.trouble_words)
 
 
 def fit(text: str, width: int) -> str:

@@ -281,7 +281,8 @@ def reading(state_dir: Path, reader: type[Reader]) -> Iterator[Reader | None]:
                 connection, still = stack.enter_context(_opened(path))
             except OSError as problem:
                 raise sqlite3.OperationalError(str(problem)) from problem
-            opened = reader(connection, path, failing)
+            is_new = connection.execute("select 1 from sqlite_master limit 1").fetchone() is None
+            opened = None if is_new else reader(connection, path, failing)  # its sidecar has just begun to make it
         yield opened
         _require_the_same(state_dir, before, still=still)
 

@@ -20,11 +20,11 @@ from rlship_sidecar.view import asking, charts, contract, said
 from rlship_sidecar.view.asking import Parameters
 from rlship_sidecar.view.charts import KeyPlace
 from rlship_sidecar.view.entries import actors_of, facts_of, no_facts
-from rlship_sidecar.view.records import Found, Sought
+from rlship_sidecar.view.records import FoundRecord, SoughtRecords
 from rlship_sidecar.view.rollouts import Rolls
 from rlship_sidecar.view.shown import Shown
 from rlship_sidecar.view.texts import plain, text
-from rlship_sidecar.view.timeline import MAIN, MAX_NAME, Timeline, lane_id
+from rlship_sidecar.view.timeline import MAIN, MAX_NAME, SpanTimeline, lane_id
 from rlship_sidecar.why.asking import Question
 from rlship_sidecar.why.graph import graph_of
 from rlship_sidecar.why.text import Text, form
@@ -116,31 +116,35 @@ def spans(shown: Shown, given: Parameters) -> Answer:
     sought = _sought(shown, given)
     blocks, clocks = shown.where()
     lanes = set(asking.words(given, "lane", 1_000))
-    timeline = Timeline(limit, shown.lead)
+    timeline = SpanTimeline(limit, shown.lead)
     found = shown.files.find(sought, ("span", "barrier"), blocks, clocks)
     timeline.take(one for one in found if not lanes or _lane_id(one) in lanes)
     return {**shown.head(), **timeline.answer(), "note": text("; ".join(shown.files.problems[:5]))}
 
 
-def _lane_id(one: Found) -> str:
+def _lane_id(one: FoundRecord) -> str:
     name = text(one.entry.body.lane, MAX_NAME) if one.entry.kind == "span" else MAIN
     return lane_id(one.place.rpartition(":")[0], name)
 
 
-def _sought(shown: Shown, given: Parameters) -> Sought:
+def _sought(shown: Shown, given: Parameters) -> SoughtRecords:
     """Which records are asked for: of steps, or of a stretch of time; without either those of the newest steps."""
     one = asking.step(given, "step")
     first, last = asking.step(given, "first"), asking.step(given, "last")
     since, until = asking.real(given, "from"), asking.real(given, "to")
     if one is not None:
-        return Sought(one, one)
+        return SoughtRecords(one, one)
     if first is not None or last is not None:
-        return Sought(first, last)
+        return SoughtRecords(first, last)
     if since is not None or until is not None:
-        return Sought(since=since, until=until)
+        return SoughtRecords(since=since, until=until)
     with shown.reading:
         newest = charts.extent(shown.rollup())["step"]
-    return Sought() if newest is None else Sought(max(0, int(newest[1]) - NEWEST_STEPS + 1), int(newest[1]) + 1)
+    return (
+        SoughtRecords()
+        if newest is None
+        else SoughtRecords(max(0, int(newest[1]) - NEWEST_STEPS + 1), int(newest[1]) + 1)
+    )
 
 
 def rollouts(shown: Shown, given: Parameters) -> Answer:
@@ -152,10 +156,11 @@ def rollouts(shown: Shown, given: Parameters) -> Answer:
     step = asked if asked is not None else steps[-1] if steps else None
     notes: list[str] = []
     rolls = _rolls_of(shown, given, limit, step, notes)
-    if step is not None and not rolls.tables and steps:
-        step = min(steps, key=lambda one: (abs(one - step), one))
+    answered = step or 0
+    if not rolls.tables and steps:
+        step = min(steps, key=lambda one: (abs(one - answered), one))
         rolls = _rolls_of(shown, given, limit, step, notes)
-    near = sorted(steps, key=lambda one: abs(one - (step or 0)))[:2_000]
+    near = sorted(steps, key=lambda one: abs(one - answered))[:2_000]
     return {
         **shown.head(),
         "step": step if rolls.tables else None,
@@ -172,7 +177,7 @@ def _rolls_of(shown: Shown, given: Parameters, limit: int, step: int | None, not
     rows = [row for row in shown.shows_of(step) if given.get("actor", row.unit.actor) == row.unit.actor]
     rolls.shows = {(one.rank, one.t): one.why for row in rows for samples in row.samples.values() for one in samples}
     blocks, clocks = shown.where()
-    found = shown.files.find(Sought(step, step), ("sample", "event"), blocks, clocks)
+    found = shown.files.find(SoughtRecords(step, step), ("sample", "event"), blocks, clocks)
     rolls.take(one for one in found if given.get("actor", one.opened.actor) == one.opened.actor)
     notes += shown.files.problems
     if not rolls.tables:
@@ -188,9 +193,9 @@ def events(shown: Shown, given: Parameters) -> Answer:
     first, last = asking.step(given, "first"), asking.step(given, "last")
     since, until = asking.real(given, "from"), asking.real(given, "to")
     blocks, clocks = shown.where()
-    found = shown.files.find(Sought(first, last, since, until), ("event",), blocks, clocks)
+    found = shown.files.find(SoughtRecords(first, last, since, until), ("event",), blocks, clocks)
     names: dict[str, None] = {}
-    kept: list[Found] = []
+    kept: list[FoundRecord] = []
     left_out = 0
     for one in found:
         names[text(one.entry.body.name, 200)] = None
@@ -206,7 +211,7 @@ def events(shown: Shown, given: Parameters) -> Answer:
     return {**shown.head(), "events": entries, "names": sorted(names)[:1_000], "left_out": left_out, "note": note}
 
 
-def _event(one: Found) -> dict[str, Any]:
+def _event(one: FoundRecord) -> dict[str, Any]:
     return {
         "t": one.t,
         "step": one.entry.step,

@@ -68,7 +68,7 @@ class AnswerCache:
                 self.size -= len(self.held.popitem(last=False)[1][1])
 
 
-class Server:
+class PageServer:
     """Answers requests about the experiments of a library."""
 
     def __init__(self, library: Library) -> None:

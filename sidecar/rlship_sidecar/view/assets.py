@@ -49,7 +49,7 @@ def serve(request: Request) -> Response:
 
 
 def read(path: str) -> tuple[bytes, str, tuple[str, int, int]] | None:
-    """The content and type of a file of the page, and what tells its versions apart; None if there is none."""
+    """The content and type of a file of the page, and what tells its versions apart; None without such a file."""
     parts = path.split("/")
     kind = _TYPES.get(parts[-1].rpartition(".")[2])
     if kind is None or len(parts) > 4 or not all(_NAME.fullmatch(part) for part in parts):

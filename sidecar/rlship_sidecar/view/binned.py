@@ -142,7 +142,7 @@ class Binned:
         return max(0, min(a, self.used)), max(0, min(b, self.used))
 
 
-class Merged:
+class MergedSlots:
     """Some lines of a table over a range of slots, in at most `points` buckets of a power of two slots each.
 
     `edges` are the first slots of the buckets, and `width` is how many positions each covers.

@@ -12,8 +12,8 @@ import numpy as np
 
 from rlship_sidecar.align.lineage import replica_key
 from rlship_sidecar.rows import POINT
-from rlship_sidecar.view.binned import Array, Merged
-from rlship_sidecar.view.contract import Axis, Curve, Grid, Metric, Packed
+from rlship_sidecar.view.binned import Array, MergedSlots
+from rlship_sidecar.view.contract import Axis, Curve, Grid, MetricEntry, Packed
 from rlship_sidecar.view.lean import STEPPED
 from rlship_sidecar.view.panels import MEMORY, RANKS, STABILITY, STAGES, bare, headline, known, order_in, panels_of
 from rlship_sidecar.view.rollup import PARTIAL, REVISED, Family, FamilyName, Rollup, T, X
@@ -44,7 +44,7 @@ def places(rollup: Rollup) -> dict[str, KeyPlace]:
     }
 
 
-def metric_entry(place: KeyPlace, family: Family, headline_at: int | None) -> Metric:
+def metric_entry(place: KeyPlace, family: Family, headline_at: int | None) -> MetricEntry:
     """A metric as the page lists it."""
     (actor, kind), key = place
     entry = known(actor, kind, key)
@@ -63,7 +63,7 @@ def metric_entry(place: KeyPlace, family: Family, headline_at: int | None) -> Me
     }
 
 
-def metrics_of(rollup: Rollup, lead: str) -> list[Metric]:
+def metrics_of(rollup: Rollup, lead: str) -> list[MetricEntry]:
     """All metrics: headlines first, then by actor and name."""
     found = []
     for name, family in rollup.families.items():
@@ -146,9 +146,11 @@ def slots_of(family: Family, kind: str, span: Span) -> tuple[int, int]:
     return (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
 
 
-def grid_of(name: FamilyName, family: Family, axis: Axis, a: int, b: int, points: int) -> tuple[Grid, Array, Merged]:
+def grid_of(
+    name: FamilyName, family: Family, axis: Axis, a: int, b: int, points: int
+) -> tuple[Grid, Array, MergedSlots]:
     """The buckets of a range of slots; which of them have rows; and the merged head."""
-    merged = Merged(family.table, np.arange(4), a, b, points)
+    merged = MergedSlots(family.table, np.arange(4), a, b, points)
     there = merged.n[X] > 0
     stepped = name[1] in STEPPED
     on: Axis = axis if stepped else "time"
@@ -185,21 +187,21 @@ def series_of(
         grid, there, merged = grid_of(name, family, span.axis, a, b, span.points)
         found = [(one, family.keys[key]) for one, key in keys if key in family.keys]
         lines = np.array([line for _, line in found], np.int64)
-        values = Merged(family.table, lines, a, b, span.points)
+        values = MergedSlots(family.table, lines, a, b, span.points)
         for nth, (one, _) in enumerate(found):
             curves[one] = _curve(values, nth, there, len(grids), merged.n[X][there])
         grids.append(grid)
     return grids, curves
 
 
-def _curve(values: Merged, nth: int, there: Array, grid: int, rows: Array) -> Curve:
+def _curve(values: MergedSlots, nth: int, there: Array, grid: int, rows: Array) -> Curve:
     n = values.n[nth][there]
     single = bool((n <= 1).all())
     return {
         "grid": grid,
-        "mean": values.mean[nth][there],  # type: ignore[typeddict-item]  # encoded as a list
-        "min": None if single else values.low[nth][there],  # type: ignore[typeddict-item]
-        "max": None if single else values.high[nth][there],  # type: ignore[typeddict-item]
+        "mean": values.mean[nth][there],
+        "min": None if single else values.low[nth][there],
+        "max": None if single else values.high[nth][there],
         "n": None if np.array_equal(n, rows) else n.tolist(),
     }
 
@@ -222,7 +224,7 @@ def ranks_of(
     lines = np.array([of_ranks.lines[name] for name in names], np.int64)
     low, high = _positions(family, place.family[1], span)
     a, b = table.slots(low, high)
-    merged = Merged(table, lines, a, b, span.points)
+    merged = MergedSlots(table, lines, a, b, span.points)
     starts = (merged.edges + a + table.first) // (merged.width // table.stride) * merged.width
     grid, kept = _rank_grid(place.family, family, span.axis, starts, merged.width)
     mean = merged.mean[:, kept]

@@ -17,7 +17,7 @@ JSON object; one that is refused has a status of 400 and above and the shape `Re
 | /api/e/{e}/why | episode=ID; or step=N; or metric=KEY | Why |
 | /api/e/{e}/ledger | axis, from, to, points | Ledger |
 | /api/e/{e}/events | first, last (steps); name; limit=N | Events |
-| /api/e/{e}/run | | Run |
+| /api/e/{e}/run | | RunSaid |
 | /api/e/{e}/diff | with={e}; rtol, atol | Diff |
 | /api/e/{e}/live | store, row: what the page has, none at first; r=ID,ID,…: metrics by rank | lines of Event |
 
@@ -165,7 +165,7 @@ class WriterOverview(TypedDict):
     note: str
 
 
-class Refused(TypedDict):
+class RefusedData(TypedDict):
     """Lines or values that could not be used. `what`: "lines", "values", "file" or "ranks"."""
 
     what: str
@@ -194,7 +194,7 @@ class Overview(TypedDict):
     writers_in_all: int
     hosts: list[str]
     sinks: list[dict[str, Any]]
-    refused: list[Refused]
+    refused: list[RefusedData]
     refused_in_all: int
     notes: list[str]
     lacking: list[dict[str, Any]]
@@ -205,7 +205,7 @@ class Overview(TypedDict):
     panels: dict[str, list[str]]  # panel -> ids of metrics: "stability", "memory", "ranks", "stages"
 
 
-class Metric(TypedDict):
+class MetricEntry(TypedDict):
     """A key of rows. `id` is the same in every run that has the key in rows of this kind.
 
     `kind` is that of its rows: step, aligned, clock, point, alert or ledger; only the first two, alert and ledger have
@@ -230,7 +230,7 @@ class Metrics(TypedDict):
 
     store: str
     row: int
-    metrics: list[Metric]
+    metrics: list[MetricEntry]
     left_out: int
 
 
@@ -305,7 +305,7 @@ class Ranks(TypedDict):
     missing: list[list[str]]
 
 
-class Lane(TypedDict):
+class TimelineLane(TypedDict):
     """A line of the timeline: a lane (a thread or task) of a writer. Spans of a lane nest, or follow each other."""
 
     id: str
@@ -361,7 +361,7 @@ class Spans(TypedDict):
     row: int
     origin: float
     found: tuple[float, float] | None
-    lanes: list[Lane]
+    lanes: list[TimelineLane]
     names: list[str]
     spans: SpanColumns
     barriers: Barriers
@@ -424,7 +424,7 @@ class RolloutTable(TypedDict):
 
 class Rollouts(TypedDict):
     """`steps` are those around that have samples (at most 2,000, the asked one's neighbours first); `step` is the one
-    that was answered: the nearest of them, null if there is none.
+    that was answered: the nearest of them, null without any.
     """
 
     store: str
@@ -454,7 +454,7 @@ class Alert(TypedDict):
 
 
 class Alerts(TypedDict):
-    """Those that go on first, then by step. `note` says why there are none to evaluate, `blind` names rules that saw
+    """Those that go on first, then by step. `note` says why there is nothing to evaluate, `blind` names rules that saw
     none of their metrics.
     """
 
@@ -521,7 +521,7 @@ class RunKey(TypedDict):
     value: Any
 
 
-class RunChange(TypedDict):
+class ChangedKey(TypedDict):
     """A later value of a key, and who gave it."""
 
     part: str
@@ -532,13 +532,13 @@ class RunChange(TypedDict):
     after: Any
 
 
-class Run(TypedDict):
+class RunSaid(TypedDict):
     """What the job said of the run."""
 
     store: str
     row: int
     keys: list[RunKey]
-    changes: list[RunChange]
+    changes: list[ChangedKey]
     left_out: int
 
 
@@ -621,7 +621,7 @@ class Event(TypedDict, total=False):
     row: int
     behind: bool
     rows: list[LiveRow]
-    metrics: list[Metric]
+    metrics: list[MetricEntry]
     run: bool
     entry: ExperimentEntry
     progress: float | None
@@ -654,4 +654,4 @@ class Embedded(TypedDict):
     why: dict[str, Why]
     ledger: Ledger
     events: Events
-    run: Run
+    run: RunSaid

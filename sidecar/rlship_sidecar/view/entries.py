@@ -16,7 +16,7 @@ from rlship_sidecar.tally import OWN_ACTOR
 from rlship_sidecar.view.contract import (
     ActorOverview,
     ExperimentEntry,
-    Refused,
+    RefusedData,
     Spark,
     State,
     WriterOverview,
@@ -148,10 +148,10 @@ def writers_of(status: Status, ended: EndedProcesses) -> list[WriterOverview]:
     ]
 
 
-def refused_of(status: Status) -> list[Refused]:
+def refused_of(status: Status) -> list[RefusedData]:
     """What could not be used or read."""
 
-    def refused(what: str, where: str, reason: str, count: int, excerpt: str = "") -> Refused:
+    def refused(what: str, where: str, reason: str, count: int, excerpt: str = "") -> RefusedData:
         return {
             "what": what,
             "where": text(where),
@@ -166,8 +166,8 @@ def refused_of(status: Status) -> list[Refused]:
     return found[:MAX_REFUSED]
 
 
-def _letter(one: DeadLetterStatus, refused: Any) -> Refused:
-    made: Refused = refused("lines", f"{one.file}, byte {one.offset}", one.reason, one.count, one.excerpt)
+def _letter(one: DeadLetterStatus, refused: Any) -> RefusedData:
+    made: RefusedData = refused("lines", f"{one.file}, byte {one.offset}", one.reason, one.count, one.excerpt)
     return made
 
 

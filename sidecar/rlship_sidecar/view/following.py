@@ -181,7 +181,7 @@ class Followed:
 
 
 class _Open:
-    """A store for a `with`. It raises RlshipError if there is none."""
+    """A store for a `with`. It raises RlshipError without a store."""
 
     def __init__(self, state_dir: Path) -> None:
         self._opened = reading(state_dir, StoreReader)

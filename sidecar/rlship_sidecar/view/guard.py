@@ -1,4 +1,4 @@
-"""Who may ask the server: whoever has the token, by a name of this machine, from the page itself. Pure but for sending.
+"""Who may ask the server: a client with the token, by a name of this machine, from the page itself.
 
 A page of another site can send requests to a port of this machine, by its number or by a name of its own that leads
 here (DNS rebinding). So a request needs a Host that is known, an Origin that is known if it has one, and for data the
@@ -120,7 +120,7 @@ def _check_token(given: Sequence[str], token: str) -> None:
 
 
 class Guard:
-    """Turns away whoever may not ask, and puts the headers that bind the browser on every answer."""
+    """Turns away requests that may not be answered, and puts the headers that bind the browser on every answer."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: Collection[str]) -> None:
         self._app = app

@@ -29,11 +29,14 @@ from rlship_sidecar.view.texts import text
 LIST_EVERY_S = 2.0
 REFRESH_S = 30.0  # an entry without news is made anew: its age and its silence are part of it
 KEEP_STATUS_S = 0.5
+CHECK_S = 10.0  # between looks whether a state may be read, each of which opens its store
 MAX_LISTED = 5_000
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownEntry:
+    state: Path | None
+    checked_at: float
     version: tuple[int, ...]
     made_at: float
     entry: ExperimentEntry
@@ -49,7 +52,7 @@ class Library:
         self._any_owner = any_owner
         self._folders: dict[str, Path] = {}
         self._looked = -LIST_EVERY_S
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownEntry] = {}
         self._negative = discover.NegativeCache()
         self._lock = threading.Lock()
 
@@ -90,18 +93,26 @@ class Library:
     def entry(self, one: str, experiment: Path) -> ExperimentEntry:
         """An experiment as the list shows it."""
         name = experiment.resolve().name
+        now = time.monotonic()
+        known = self._known.get(one)
+        if known is not None and known.entry["state"] == "unreadable" and now - known.made_at < CHECK_S:
+            return known.entry
         try:
-            state = self.state_dir(experiment)
+            if known is not None and known.state is not None and now - known.checked_at < CHECK_S:
+                state, checked_at = known.state, known.checked_at
+            else:
+                state, checked_at = self.state_dir(experiment), now
             version = _version(state)
-            now = time.monotonic()
-            known = self._known.get(one)
             fresh_s = KEEP_STATUS_S if known is not None and known.entry["state"] == "running" else REFRESH_S
             if known is not None and known.version == version and now - known.made_at < fresh_s:
+                known.state, known.checked_at = state, checked_at
                 return known.entry
             entry = self._made(one, name, experiment, state)
         except RlshipError as problem:
-            return bare_entry(one, name, "unreadable", f"{problem.message}. {problem.hint}".rstrip(". "))
-        self._known[one] = _Known(version, now, entry)
+            entry = bare_entry(one, name, "unreadable", f"{problem.message}. {problem.hint}".rstrip(". "))
+            self._known[one] = _KnownEntry(None, now, (), now, entry)
+            return entry
+        self._known[one] = _KnownEntry(state, checked_at, version, now, entry)
         return entry
 
     def _made(self, one: str, name: str, experiment: Path, state: Path | None) -> ExperimentEntry:

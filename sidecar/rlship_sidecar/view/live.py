@@ -11,7 +11,7 @@ from typing import Any
 
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.view.charts import metric_id
-from rlship_sidecar.view.contract import BEAT_S, MAX_ROWS, ExperimentEntry, LiveRow, Metric
+from rlship_sidecar.view.contract import BEAT_S, MAX_ROWS, ExperimentEntry, LiveRow, MetricEntry
 from rlship_sidecar.view.following import News
 from rlship_sidecar.view.lean import RankedRow
 from rlship_sidecar.view.library import LIST_EVERY_S, Library
@@ -141,7 +141,7 @@ class Channel:
         return await asyncio.to_thread(followed.has_changed)
 
     async def _look(self) -> News:
-        """Take in what is new; meanwhile pages are told how far that is."""
+        """Take in what is new; meanwhile pages get events that say how far that is."""
         task = asyncio.ensure_future(asyncio.to_thread(self.shown.look))
         while True:
             done, _ = await asyncio.wait([task], timeout=PROGRESS_EVERY_S)
@@ -177,9 +177,9 @@ class Channel:
         store, row = self._published
         return line({"kind": "behind", "store": store, "row": row})
 
-    def _new_metrics(self, rows: Iterable[RankedRow]) -> list[Metric]:
+    def _new_metrics(self, rows: Iterable[RankedRow]) -> list[MetricEntry]:
         """The metrics of rows that no row had before."""
-        found: list[Metric] = []
+        found: list[MetricEntry] = []
         for row in rows:
             for key in (*row.m, *row.per_rank):
                 one = metric_id(*row.family, key)
@@ -191,7 +191,7 @@ class Channel:
                         found.append(metric)
         return found
 
-    def _rows_event(self, rows: list[RankedRow], metrics: list[Metric], ranks: frozenset[str]) -> dict[str, Any]:
+    def _rows_event(self, rows: list[RankedRow], metrics: list[MetricEntry], ranks: frozenset[str]) -> dict[str, Any]:
         store = self._published[0]
         event: dict[str, Any] = {"kind": "rows", "store": store, "row": rows[-1].row + 1}
         return {**event, "rows": [live_row(row, ranks) for row in rows], "metrics": metrics}
@@ -325,7 +325,7 @@ class ListChannel:
 
     async def _follow(self) -> None:
         while self._subscribers:
-            with suppress(RlshipError):  # the folder cannot be read now; whoever asks for the list is told
+            with suppress(RlshipError):  # the folder cannot be read now: a request for the list says so
                 listed = await asyncio.to_thread(self._library.listed)
                 found = {one["id"]: one for one in listed["experiments"]}
                 changed = [one for one in found.values() if self._entries.get(one["id"]) != one]

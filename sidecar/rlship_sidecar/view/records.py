@@ -16,7 +16,7 @@ from rlship_formats.clocks import HostClocks
 from rlship_formats.records import Open
 from rlship_sidecar.export.reading import (
     Entry,
-    Stretch,
+    FileStretch,
     Unreadable,
     WriterFile,
     entries,
@@ -33,7 +33,7 @@ _OPEN_END = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SoughtRecords:
     """Which records are wanted: those of the steps `first` to `last`, or with times in `since` to `until`."""
 
     first: int | None = None
@@ -67,7 +67,7 @@ class Sought:
         return (self.since is None or end >= self.since) and (self.until is None or entry.t <= self.until)
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record, the process that wrote it, and its time on the common clock. `place` tells it from others."""
 
     opened: Open
@@ -86,11 +86,11 @@ class RecordFiles:
 
     def find(
         self,
-        sought: Sought,
+        sought: SoughtRecords,
         kinds: Collection[str],
         blocks: Mapping[str, Sequence[SavedBlock]],
         clocks: HostClocks,
-    ) -> Iterator[Found]:
+    ) -> Iterator[FoundRecord]:
         """The records of these kinds, file by file. What cannot be read is named in `problems`."""
         self.problems = []
         words = [f'"{kind}"'.encode() for kind in kinds]
@@ -112,12 +112,12 @@ class RecordFiles:
     def _of_file(
         self,
         file: WriterFile,
-        sought: Sought,
+        sought: SoughtRecords,
         kinds: Collection[str],
         words: list[bytes],
         blocks: Sequence[SavedBlock],
         clocks: HostClocks,
-    ) -> Iterator[Found]:
+    ) -> Iterator[FoundRecord]:
         try:
             file.open = self.opens.get(file.name)
             if file.open is None:
@@ -132,22 +132,22 @@ class RecordFiles:
             for number, entry in enumerate(found):
                 if entry.kind in kinds and sought.has(entry):
                     t = entry.t - clocks.offset(opened.host, entry.t).offset
-                    yield Found(opened, entry, t, f"{file.name}:{number}")
+                    yield FoundRecord(opened, entry, t, f"{file.name}:{number}")
         except (Unreadable, OSError) as problem:
             self.problems.append(f"{file.name} cannot be read: {problem}")
 
 
-def _stretches(file: WriterFile, sought: Sought, blocks: Sequence[SavedBlock]) -> list[Stretch]:
+def _stretches(file: WriterFile, sought: SoughtRecords, blocks: Sequence[SavedBlock]) -> list[FileStretch]:
     """The stretches of a file that can hold what is sought, among them what came behind its last block."""
-    found: list[Stretch] = []
+    found: list[FileStretch] = []
     for block, after in zip(blocks, [*(one.t for one in blocks[1:]), math.inf]):
         if sought.has_block(block, after):
             if found and found[-1].stop == block.start:
                 found[-1] = found[-1]._replace(stop=block.stop)
             else:
-                found.append(Stretch(block.start, block.stop, block.t))
+                found.append(FileStretch(block.start, block.stop, block.t))
     last = blocks[-1]
     size = file.tail.size()
     if size > last.stop:
-        found.append(Stretch(last.stop, size, last.t))
+        found.append(FileStretch(last.stop, size, last.t))
     return found

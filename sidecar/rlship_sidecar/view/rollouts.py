@@ -14,7 +14,7 @@ import orjson
 from rlship_sidecar.export.tables import as_json
 from rlship_sidecar.rows import Row
 from rlship_sidecar.view.contract import MAX_SAMPLE_TEXT, Histogram, RolloutSample, RolloutTable, Token
-from rlship_sidecar.view.records import Found
+from rlship_sidecar.view.records import FoundRecord
 from rlship_sidecar.view.texts import number, plain, text
 
 DROPPED = "samples_dropped"
@@ -48,7 +48,7 @@ class Rolls:
     dropped: dict[str, int] = field(default_factory=dict)
     room: int = ROOM_BYTES
 
-    def take(self, found: Iterable[Found]) -> None:
+    def take(self, found: Iterable[FoundRecord]) -> None:
         """Take samples, and the events that count those that were not kept."""
         for one in found:
             actor, body = one.opened.actor, one.entry.body

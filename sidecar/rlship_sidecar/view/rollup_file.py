@@ -56,7 +56,7 @@ def _from(head: dict[str, Any], data: memoryview) -> Rollup:
         if dtype.kind not in "fiu" or min(shape) < 0:
             raise ValueError("no such matrix")
         count = shape[0] * shape[1]
-        found = np.frombuffer(data, dtype, count, at).reshape(shape).copy()
+        found: Array = np.frombuffer(data, dtype, count, at).reshape(shape).copy()
         at += found.nbytes
         return found
 

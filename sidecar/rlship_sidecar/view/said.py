@@ -16,7 +16,7 @@ from rlship_sidecar.run_data.merging import RunChange as MergedChange
 from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.run_data.trees import leaves
 from rlship_sidecar.view.charts import metric_id
-from rlship_sidecar.view.contract import Alert, Diff, Parted, RunChange, RunKey
+from rlship_sidecar.view.contract import Alert, ChangedKey, Diff, Parted, RunKey
 from rlship_sidecar.view.texts import number, plain, text
 
 GOING_ON = ("firing", "clearing")
@@ -91,7 +91,7 @@ def run_keys(data: RunData) -> tuple[list[RunKey], int]:
     return found[:MAX_KEYS], max(0, len(found) - MAX_KEYS)
 
 
-def run_changes(changes: Collection[MergedChange]) -> list[RunChange]:
+def run_changes(changes: Collection[MergedChange]) -> list[ChangedKey]:
     """The newest changes of keys."""
     return [
         {

@@ -16,7 +16,7 @@ import uvicorn
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.scratch import scratch
 from rlship_sidecar.tail import discover
-from rlship_sidecar.view.app import Server
+from rlship_sidecar.view.app import PageServer
 from rlship_sidecar.view.guard import host_name
 from rlship_sidecar.view.library import Library, load_settings
 from rlship_sidecar.view.making import Making
@@ -98,7 +98,7 @@ def prepared(
     with scratch("view") as folder:
         making = Making(folder)
         try:
-            server = Server(Library(directory, settings, making, any_owner=any_owner))
+            server = PageServer(Library(directory, settings, making, any_owner=any_owner))
             config = _config(server.app(token, allowed))
             yield RunningServer(config, server, lambda: on_ready(link(listening, token)))
         finally:
@@ -123,7 +123,7 @@ def _config(app: object) -> uvicorn.Config:
 class RunningServer(uvicorn.Server):
     """A server that says when it answers, and ends in order at the first signal."""
 
-    def __init__(self, config: uvicorn.Config, server: Server, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, server: PageServer, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._server = server
         self._on_ready = on_ready

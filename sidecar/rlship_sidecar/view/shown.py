@@ -20,7 +20,7 @@ from rlship_sidecar.rows import Row
 from rlship_sidecar.store.changes import SavedBlock
 from rlship_sidecar.view import charts
 from rlship_sidecar.view.charts import KeyPlace, Span
-from rlship_sidecar.view.contract import Metric
+from rlship_sidecar.view.contract import MetricEntry
 from rlship_sidecar.view.entries import hosts_by_rank
 from rlship_sidecar.view.following import Followed, News
 from rlship_sidecar.view.lean import STEPPED, RankedRow
@@ -56,7 +56,7 @@ class Shown:
         self._lock = threading.Lock()
 
     def find_store(self) -> Followed:
-        """The store that is followed; has rows made if there is none. Raises RlshipError."""
+        """The store that is followed; has rows made if there is no store. Raises RlshipError."""
         followed, now = self.followed, time.monotonic()
         if followed is not None and followed.store_id and now - self._found_at < FIND_S:
             return followed
@@ -149,7 +149,7 @@ class Shown:
             self._index = size, charts.places(rollup)
         return self._index[1]
 
-    def metric(self, one: str) -> Metric | None:
+    def metric(self, one: str) -> MetricEntry | None:
         """A metric by id; to be called while `reading` is held."""
         place = self.index().get(one)
         return None if place is None else charts.metric_entry(place, self.rollup().families[place.family], None)

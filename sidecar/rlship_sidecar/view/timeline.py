@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rlship_sidecar.align.lineage import replica_key
-from rlship_sidecar.view.contract import Barriers, Lane, SpanColumns, Stages
-from rlship_sidecar.view.records import Found
+from rlship_sidecar.view.contract import Barriers, SpanColumns, Stages, TimelineLane
+from rlship_sidecar.view.records import FoundRecord
 from rlship_sidecar.view.texts import text
 
 MAIN = "main"
@@ -41,7 +41,7 @@ class _Lane:
 
 
 @dataclass(slots=True)
-class Timeline:
+class SpanTimeline:
     """Collects spans and barriers. Beyond `limit` spans the shortest are left out and counted."""
 
     limit: int
@@ -53,7 +53,7 @@ class Timeline:
     _heap: list[_Drawn] = field(default_factory=list)
     _barriers: list[tuple[float, int, int]] = field(default_factory=list)
 
-    def take(self, found: Iterable[Found]) -> None:
+    def take(self, found: Iterable[FoundRecord]) -> None:
         """Take records in any order."""
         for one in found:
             if one.entry.kind == "barrier":
@@ -75,7 +75,7 @@ class Timeline:
                 heapq.heappushpop(self._heap, drawn)
                 self.left_out += 1
 
-    def _lane(self, one: Found, name: str) -> int:
+    def _lane(self, one: FoundRecord, name: str) -> int:
         file = one.place.rpartition(":")[0]
         key = file, name
         if key not in self.lanes:
@@ -129,7 +129,7 @@ class Timeline:
         return (*rank, lane.name != MAIN, lane.name)
 
     @staticmethod
-    def _shown(lane: _Lane) -> Lane:
+    def _shown(lane: _Lane) -> TimelineLane:
         rank = f"{lane.replica}.{lane.rank}"
         return {
             "id": lane_id(lane.file, lane.name),
