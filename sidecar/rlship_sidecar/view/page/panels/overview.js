@@ -6,7 +6,7 @@ import { clock, number, seconds } from "../numbers.js";
 
 export const STATES = {
   running: ["Running", "good"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
-  unwatched: ["No rows yet", "warn"], unreadable: ["Unreadable", "bad"],
+  stopped: ["Stopped", "warn"], unwatched: ["No rows yet", "warn"], unreadable: ["Unreadable", "bad"],
 };
 const HEADLINES = 12;
 
