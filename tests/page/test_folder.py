@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.kit.chromium import NARROW, Browser
 from tests.page.job import RLSHIP, job, viewing
 from tests.page.seeing import columns, wholesome
-from tests.page.test_run import seen
 
 pytestmark = pytest.mark.toolchain
 PARTS = 5

@@ -69,20 +69,38 @@ def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running:
 
 def test_a_page_goes_on_after_the_server_was_away(browser: Browser, folder: Path, running: Job) -> None:
     """While no server answers the page says so; rows that came meanwhile are there once it is back, each once."""
-    with viewing(folder) as link:
-        port = int(link.partition("127.0.0.1:")[2].partition("/")[0])
-        with Tunnel(port) as tunnel:
-            page = seen(browser, link.replace(f":{port}/", f":{tunnel.port}/"), "panel=metrics&filter=kl_ref$")
-            metric = identity(page, "trainer/train/kl_ref")
-            page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.002'")
-            tunnel.cut()
-            page.wait("document.querySelector('[role=alert]:not([hidden])')?.innerText.includes('does not answer')")
-            running.steps(3, 5)
-            tunnel.mend()
-            page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.005'")
-            page.wait("document.querySelector('[role=alert]').hidden")
-            x = page.value(f"document.querySelector('[data-metric=\"{metric}\"]').rlshipCard.lines[0].x")
-            assert x == [0, 1, 2, 3, 4, 5]
+    with viewing(folder) as link, Tunnel(port_of(link)) as tunnel:
+        page = seen(browser, link.replace(f":{port_of(link)}/", f":{tunnel.port}/"), "panel=metrics&filter=kl_ref$")
+        metric = identity(page, "trainer/train/kl_ref")
+        page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.002'")
+        tunnel.cut()
+        page.wait("document.querySelector('[role=alert]:not([hidden])')?.innerText.includes('does not answer')")
+        running.steps(3, 5)
+        tunnel.mend()
+        page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.005'")
+        page.wait("document.querySelector('[role=alert]').hidden")
+        x = page.value(f"document.querySelector('[data-metric=\"{metric}\"]').rlshipCard.lines[0].x")
+        assert x == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_server_that_started_again_asks_for_its_token(browser: Browser, folder: Path, running: Job) -> None:
+    """Each start has a token of its own: the page asks for it, and shows the same view once it has it."""
+    with viewing(folder) as link, Tunnel(port_of(link)) as tunnel:
+        page = seen(browser, link.replace(f":{port_of(link)}/", f":{tunnel.port}/"), "panel=stability&at=1")
+        tunnel.cut()
+        with viewing(folder) as other:
+            tunnel.mend(port_of(other))
+            page.wait("document.querySelector('#token')")
+            page.value("document.querySelector('#token').focus()")
+            page.write(other)
+            page.press("Enter")
+            page.wait("document.querySelector('[data-shown=stability]')")
+            assert page.value("document.querySelector('#at').textContent") == "1"
+
+
+def port_of(link: str) -> int:
+    """The port of a link."""
+    return int(link.partition("127.0.0.1:")[2].partition("/")[0])
 
 
 def test_a_new_store_begins_the_page_anew(browser: Browser, folder: Path) -> None:

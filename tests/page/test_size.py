@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.view import exported
 from tests.kit.chromium import Browser
 from tests.page import made
@@ -47,6 +48,25 @@ def large(name: str, given: Mapping[str, str]) -> Any:
         **(stats if not narrow else {}),
         "grid": {**made.grid(len(x)), "x": x, "width": 1 if narrow else WIDTH},
     }
+
+
+def test_what_does_not_fit_is_left_out(browser: Browser, tmp_path: Path) -> None:
+    """Where the file would be too large, parts of it are left out one after the other, and the overview names them; the
+    panels of these parts still open.
+    """
+    held = exported.packed_ranks(made.embedded(ranks=64))
+    whole = len(exported.one_file(held))
+    path = tmp_path / "page.html"
+    path.write_bytes(exported.fitting(held, most=whole - 20_000))
+    assert path.stat().st_size <= whole - 20_000
+    page = opened(browser, path.as_uri(), "panel=overview")
+    page.wait("document.querySelector('main').innerText.includes('This file leaves out the rollouts')")
+    for panel in ("timeline", "ranks", "memory", "rollouts"):
+        page.click(f"nav [data-panel={panel}]")
+        page.wait(f"document.querySelector('[data-shown={panel}]')")
+    wholesome(page)
+    with pytest.raises(RlshipError, match="MB are allowed"):
+        exported.fitting(held, most=1000)
 
 
 def test_a_large_run_is_at_most_twenty_megabytes(browser: Browser, tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ class Tunnel:
                 end.close()
             self._ends.clear()
 
-    def mend(self) -> None:
-        """Pass connections on again, at the same port."""
+    def mend(self, to: int | None = None) -> None:
+        """Pass connections on again, at the same port; `to` another server."""
+        self._to = to or self._to
         self._listening = socket.create_server(("127.0.0.1", self.port))
         self._begin(self._accept, self._listening)
 
@@ -55,7 +56,11 @@ class Tunnel:
                 near, _ = listening.accept()
             except OSError:
                 return
-            far = socket.create_connection(("127.0.0.1", self._to))
+            try:
+                far = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                near.close()  # no server is there
+                continue
             with self._lock:
                 self._ends += [near, far]
             self._begin(_pass, near, far)

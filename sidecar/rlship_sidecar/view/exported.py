@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.view import joined
 from rlship_sidecar.view.contract import CONTRACT, MAX_METRICS
 from rlship_sidecar.view.packing import tight
@@ -24,6 +25,16 @@ MOST_METRICS, ROW_POINTS = 500, 2_000
 CELLS = 600_000  # numbers of all curves
 DIGITS = 9
 MOST_EPISODES, MOST_SAMPLES, MOST_SPANS = 100, 64, 60_000
+
+# What is left out where the file would be too large, the first first.
+_SPARE = (
+    ("newest", "the newest steps by rank one by one"),
+    ("rollouts", "the rollouts"),
+    ("spans", "the timeline"),
+    ("ranks", "the values by rank"),
+    ("why", "the answers of why"),
+)
+_COLUMNS = frozenset(("spans", "lane", "step", "names"))  # objects with these are kept, without what is in them
 
 Ask = Callable[[str, Mapping[str, str]], Any]
 
@@ -56,6 +67,32 @@ def held_by(ask: Ask, experiments: Mapping[str, Any]) -> dict[str, Any]:
     notes = [f"This file leaves out {what}." for what in left_out]
     held["overview"] = {**overview, "notes": [*overview["notes"], *notes]}
     return held
+
+
+def fitting(held: Mapping[str, Any], most: int = MOST_BYTES) -> bytes:
+    """The page with its data, in at most `most` bytes: what would be too much is left out, and the overview says so."""
+    for part, what in (("", ""), *_SPARE):
+        if part:
+            overview = held["overview"]
+            notes = [*overview["notes"], f"This file leaves out {what}: there was no room."]
+            held = {**held, part: _emptied(held[part]), "overview": {**overview, "notes": notes}}
+        page = one_file(held)
+        if len(page) <= most:
+            return page
+    raise RlshipError(
+        f"the page would have {len(page) / 1e6:.1f} MB, and {most / 1e6:.1f} MB are allowed",
+        "rlship view shows all of it",
+    )
+
+
+def _emptied(part: Any) -> Any:
+    """Such data without content: lists and objects are empty, as deep as they are columns."""
+    if isinstance(part, dict):
+        if not _COLUMNS & set(part):
+            return {}
+        kept = {name: _emptied(value) if isinstance(value, (dict, list)) else value for name, value in part.items()}
+        return {**kept, "found": None} if "found" in kept else kept
+    return []
 
 
 def one_file(held: Mapping[str, Any]) -> bytes:

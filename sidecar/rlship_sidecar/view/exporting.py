@@ -15,14 +15,14 @@ from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.scratch import scratch
 from rlship_sidecar.tail import discover
 from rlship_sidecar.view import answers
-from rlship_sidecar.view.exported import held_by, one_file
+from rlship_sidecar.view.exported import fitting, held_by
 from rlship_sidecar.view.library import Library, identity, load_settings
 from rlship_sidecar.view.making import Making, silent
 from rlship_sidecar.view.shown import Shown
 
 
 def page_of(directory: Path, state_dir: str | None) -> bytes:
-    """The page of the experiment in `directory` as one file. Rows are made where no sidecar has any. Raises RlshipError."""
+    """The page of the experiment in `directory` as one file. Rows are made where no sidecar has. Raises RlshipError."""
     path = _only(directory)
     settings, any_owner = load_settings(directory, state_dir)
     with scratch("view") as folder:
@@ -34,7 +34,7 @@ def page_of(directory: Path, state_dir: str | None) -> bytes:
             library = Library(directory, settings, making, any_owner=any_owner)
         shown = Shown(library, identity(path), path)
         shown.look()
-        return one_file(held_by(lambda name, given: _asked(shown, name, given), _listed(library, shown)))
+        return fitting(held_by(lambda name, given: _asked(shown, name, given), _listed(library, shown)))
 
 
 def _only(directory: Path) -> Path:

@@ -204,7 +204,13 @@ class Page {
   hear(what) {
     const { trouble, state } = this.parts;
     if (what === "trouble") {
-      if (this.run.lostBy === "token") return this.askToken(this.run.trouble);
+      if (this.run.lostBy === "token") {
+        const why = this.run.trouble;
+        this.leave();
+        this.source = null;
+        sessionStorage.removeItem(TOKEN);
+        return this.askToken(why);
+      }
       trouble.hidden = !this.run.trouble;
       trouble.textContent = plain(this.run.trouble);
     }

@@ -3,7 +3,7 @@
 import { StepClock } from "./shape/steps.js";
 import { kindOf } from "./shape/curves.js";
 
-const CALM_MS = 1000; // between two questions for the overview
+const CALM_MS = 1000; // between two questions of a kind
 
 export class Run {
   constructor(source, id) {
@@ -20,6 +20,8 @@ export class Run {
     this.heard = new Set();
     this.ending = new AbortController();
     this.timers = new Map();
+    this.busy = new Set();
+    this.again = new Set();
   }
 
   /** Call `hear(what, more)` for "all" (everything is new), "rows", "overview", "alerts", "metrics" and "trouble". */
@@ -87,6 +89,8 @@ export class Run {
     if (this.trouble && event.kind !== "trouble") {
       this.trouble = "";
       this.tell("trouble");
+      // What was asked for meanwhile got no answer.
+      this.soon("load", 0, () => this.load());
     }
     const anew = event.kind === "behind" || event.kind === "store" || event.behind || event.store !== this.store;
     if (anew) {
@@ -143,12 +147,23 @@ export class Run {
     this.tell("trouble");
   }
 
-  /** Do something once after a while, however often it is wanted until then. */
+  /** Do something once after a while, however often it is wanted until then; and once more if it is wanted meanwhile. */
   soon(name, ms, act) {
-    if (this.timers.has(name)) return;
-    const timer = setTimeout(() => {
+    if (this.ending.signal.aborted) return;
+    if (this.timers.has(name)) {
+      if (this.busy.has(name)) this.again.add(name);
+      return;
+    }
+    const timer = setTimeout(async () => {
+      this.busy.add(name);
+      try {
+        await act();
+      } catch (error) {
+        if (!this.ending.signal.aborted) this.lost(error);
+      }
+      this.busy.delete(name);
       this.timers.delete(name);
-      Promise.resolve(act()).catch((error) => { if (!this.ending.signal.aborted) this.lost(error); });
+      if (this.again.delete(name)) this.soon(name, Math.max(ms, CALM_MS), act);
     }, ms);
     this.timers.set(name, timer);
   }
