@@ -73,6 +73,7 @@ def view(
         raise UsageProblem(
             f"the page needs the package {problem.name}, which is not installed", "pip install 'rlship[view]'"
         ) from problem
+    serve.keep_memory_small()
     names = serve.names_of(allowed)
     listening = serve.bind(host, port)
     if host not in LOOPBACK:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -20,10 +20,9 @@ from rlship_sidecar.view.contract import MAX_ROWS
 from rlship_sidecar.view.lean import RankedRow, ranked
 from rlship_sidecar.view.rollup import Rollup
 
-PIECE_ROWS = 50  # read in one transaction
+PIECE_ROWS, PIECE_BYTES = 200, 4 << 20  # read in one transaction, of rows as large as those before
 MANY_ROWS = 2_000  # of a history that is read like a snapshot: only the last revision of each row
 SAVE_SHARE, SAVE_EVERY_S, SAVE_ROWS = 0.1, 60.0, 500
-MAX_STRETCHES = 200  # of revised rows that are read again at one time
 
 Stamp = tuple[object, ...]
 
@@ -67,6 +66,7 @@ class Followed:
         self._saved = 0
         self._saved_at = 0.0
         self._saves = True
+        self._piece = 16
 
     def has_changed(self) -> bool:
         """Whether there was a commit since the last look. Costs two calls of stat."""
@@ -113,11 +113,12 @@ class Followed:
     def _take_final(self, snapshot: Snapshot, tell: Callable[[], None]) -> None:
         """Take a long history in: of each row its last revision alone."""
         first = 0
-        while first < snapshot.count and (found := snapshot.bodies(first, PIECE_ROWS)):
-            rows = [ranked_row(body) for no, body in found if no < snapshot.count and snapshot.is_final(no)]
+        while first < snapshot.count and (found := snapshot.bodies(first, self._piece)):
+            self._fit_piece(found)
             first = found[-1][0] + 1
             with self.lock:
-                self.rollup.take(rows, first_seen=True)
+                final = (body for no, body in found if no < snapshot.count and snapshot.is_final(no))
+                self.rollup.take(map(ranked_row, final), first_seen=True)
                 self.rollup.upto = self.count = min(first, snapshot.count)
             self.progress = first / snapshot.count
             tell()
@@ -126,10 +127,13 @@ class Followed:
     def _take_new(self, store: StoreReader, count: int, *, is_other: bool, tell: Callable[[], None]) -> News:
         fresh: list[RankedRow] = []
         first, begun = self.rollup.upto, self.rollup.upto
-        while first < count and (found := store.bodies(first, PIECE_ROWS)):
-            rows = [ranked_row(body) for _, body in found]
+        is_live = count - begun <= MAX_ROWS
+        while first < count and (found := store.bodies(first, self._piece)):
+            self._fit_piece(found)
             first = found[-1][0] + 1
-            if count - begun <= MAX_ROWS:
+            rows: Iterable[RankedRow] = map(ranked_row, (body for _, body in found))
+            if is_live:
+                rows = list(rows)
                 fresh += rows
             with self.lock:
                 self.rollup.take(rows)
@@ -138,11 +142,16 @@ class Followed:
                 self.progress = (first - begun) / (count - begun)
                 tell()
         self.progress = None
-        for name, low, high in list(self.rollup.stale())[:MAX_STRETCHES]:
+        for name, low, high in list(self.rollup.stale()):
             again = [ranked_row(body) for _, body in store.bodies_of(*name, low, high, high - low + 1)]
             with self.lock:
                 self.rollup.retake(name, low, high, again)
-        return News(fresh if count - begun <= MAX_ROWS else None, is_other)
+        return News(fresh if is_live else None, is_other)
+
+    def _fit_piece(self, found: Sequence[tuple[int, bytes]]) -> None:
+        """Read about `PIECE_BYTES` at a time: a row of a thousand ranks is large."""
+        size = sum(len(body) for _, body in found) // len(found) + 1
+        self._piece = max(4, min(PIECE_ROWS, PIECE_BYTES // size))
 
     def _is_due(self) -> bool:
         grown = self.rollup.upto - self._saved
@@ -167,7 +176,7 @@ class Followed:
         """
         left, size = most, 0
         with self.open() as store:
-            while left > 0 and (found := store.bodies_of(actor, kind, first, last, min(left, PIECE_ROWS))):
+            while left > 0 and (found := store.bodies_of(actor, kind, first, last, min(left, self._piece))):
                 for _, body in found:
                     size += len(body)
                     row = ranked_row(body)

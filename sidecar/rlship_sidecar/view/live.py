@@ -93,6 +93,9 @@ class Channel:
         with suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_S)
         while self.shown.followed is None and self.trouble is None:
+            if self._task is not None and self._task.done():
+                self._task.result()
+                raise RlshipError(f"{self.shown.path} is not followed any more", "ask again")
             await asyncio.sleep(0.02)
         if not self._published[0]:  # the first look is under way: pages count from as far as it is
             self._published = self.shown.version()
@@ -124,12 +127,14 @@ class Channel:
                     news = await self._look()
                     self._publish(news)
                 self._recover()
+                if time.monotonic() - self._status_at >= STATUS_EVERY_S:
+                    await self._tell_status()
             except RlshipError as problem:
                 self._complain(problem)
+            except OSError as problem:
+                self._complain(RlshipError(f"{self.shown.path} cannot be read: {problem}", "is it still there?"))
             finally:
                 self._looked.set()
-            if time.monotonic() - self._status_at >= STATUS_EVERY_S:
-                await self._tell_status()
             await asyncio.sleep(self._poll_s)
 
     async def _has_changed(self) -> bool:

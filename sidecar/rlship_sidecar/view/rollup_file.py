@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
 
 from rlship_sidecar.ownership.inherit import newest_store
-from rlship_sidecar.plainfiles import read_plain
+from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.state_file import replacing
 from rlship_sidecar.view.binned import Array
 from rlship_sidecar.view.rollup import RANKS_BYTES, ROWS_BYTES, Rollup, restored, state_of
@@ -37,28 +37,26 @@ def read(state_dir: Path, store_id: str) -> Rollup | None:
     try:
         if path is None or os.lstat(path).st_uid != os.geteuid():
             return None
-        data = memoryview(read_plain(path, MAX_BYTES))
-        if bytes(data[: len(_MAGIC)]) != _MAGIC:
-            return None
-        begin = len(_MAGIC) + _HEAD_BYTES
-        end = begin + int(bytes(data[len(_MAGIC) : begin]))
-        found = _from(orjson.loads(data[begin:end]), data[end:])
+        with open(open_plain(os.fspath(path)), "rb") as file:
+            found = _from(file) if os.fstat(file.fileno()).st_size <= MAX_BYTES else None
     except (OSError, ValueError, TypeError, LookupError):
         return None
-    return found if found.store_id == store_id else None
+    return found if found is not None and found.store_id == store_id else None
 
 
-def _from(head: dict[str, Any], data: memoryview) -> Rollup:
-    at = 0
+def _from(file: BinaryIO) -> Rollup | None:
+    """What a file holds; None if it is another kind of file. Raises ValueError and others for what is damaged."""
+    if file.read(len(_MAGIC)) != _MAGIC:
+        return None
+    head = orjson.loads(file.read(int(file.read(_HEAD_BYTES))))
 
     def take(dtype: Any, shape: tuple[int, int]) -> Array:
-        nonlocal at
-        if dtype.kind not in "fiu" or min(shape) < 0:
-            raise ValueError("no such matrix")
         count = shape[0] * shape[1]
-        found: Array = np.frombuffer(data, dtype, count, at).reshape(shape).copy()
-        at += found.nbytes
-        return found
+        if dtype.kind not in "fiu" or min(shape) < 0 or count * dtype.itemsize > MAX_BYTES:
+            raise ValueError("no such matrix")
+        # One matrix at a time, so that the file is never in memory twice.
+        found: Array = np.fromfile(file, dtype, count)
+        return found.reshape(shape)
 
     return restored(head, take)
 

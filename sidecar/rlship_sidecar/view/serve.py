@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import secrets
 import signal
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import uvicorn
@@ -23,6 +24,7 @@ from rlship_sidecar.view.making import Making
 
 USUAL_PORT = 8470
 TOKEN_BYTES = 32
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 CLOSES_S = 2  # seconds that open streams get at the end
 
 
@@ -103,6 +105,17 @@ def prepared(
             yield RunningServer(config, server, lambda: on_ready(link(listening, token)))
         finally:
             making.close()
+
+
+def keep_memory_small() -> None:
+    """Have large matrices given back to the system when they are dropped, and threads share their memory.
+
+    glibc keeps what was freed for the next request, by thread, and what is large too once it was freed before.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        allocator = ctypes.CDLL(None).mallopt
+        allocator(_M_MMAP_THRESHOLD, 1 << 20)
+        allocator(_M_ARENA_MAX, 2)
 
 
 def _config(app: object) -> uvicorn.Config:
