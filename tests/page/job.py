@@ -15,6 +15,7 @@ import rlship
 WORLD = 4
 SLOW = 2  # the rank that works longest
 NEVER = 10**9
+SAMPLES = 24  # of a step, of which a row shows some
 RLSHIP = (sys.executable, "-m", "rlship")
 
 
@@ -44,8 +45,8 @@ def main() -> None:
                 pass
         rlship.log(metrics(step, rank, parts))
         if rank == 0:
-            for n in range(4):
-                row = {"prompt": f"{n // 2} + {step}", "response": f"it is {n}", "tokens": ["it", "is"], "mask": [0, 1]}
+            for n in range(SAMPLES):
+                row = {"prompt": f"{n // 6} + {step}", "response": f"it is {n}", "tokens": ["it", "is"], "mask": [0, 1]}
                 rlship.sample("rollouts", {**row, "logp_diff": [0.0, -0.5]}, score=float(n))
             rlship.event("saved", path=f"step-{step}")
         rlship.barrier(step)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kit.chromium import Browser, Page
-from tests.page.job import RLSHIP, SLOW, WORLD, job, viewing
+from tests.page.job import RLSHIP, SAMPLES, SLOW, WORLD, job, viewing
 from tests.page.seeing import CARPET, LANES, charted, columns, each, wholesome
 
 pytestmark = pytest.mark.toolchain
@@ -139,13 +139,20 @@ def test_memory(browser: Browser, url: str) -> None:
 
 
 def test_rollouts(browser: Browser, url: str) -> None:
-    """The samples of a step are those that the job logged, with their scores and tokens."""
+    """The samples of a step are those that the job logged, with their scores and tokens; the row's best and worst ones
+    are marked, though several were logged at one time.
+    """
     page = seen(browser, url, "panel=rollouts&at=29")
-    page.wait("document.querySelectorAll('.sample').length === 4")
+    page.wait("document.querySelectorAll('.sample').length === 24")
     scores = each(page, ".sample strong")
-    assert sorted(scores) == [f"Reward {n}" for n in range(4)]
-    assert "4 of 4 samples" in page.text("main")
+    assert sorted(scores) == sorted(f"Reward {n}" for n in range(SAMPLES))
+    assert f"{SAMPLES} of {SAMPLES} samples" in page.text("main")
     assert page.value("document.querySelector('.token.masked').innerText") == "it"
+    page = seen(browser, url, "panel=rollouts&at=20")
+    page.wait("document.querySelectorAll('.sample').length === 24")
+    marked = [text.split("\n") for text in each(page, ".sample > .tools")]
+    assert {line[0] for line in marked if "top" in " ".join(line[1:])} >= {f"Reward {SAMPLES - 1}"}
+    assert f"Reward {SAMPLES - 1}" not in {line[0] for line in marked if "bottom" in " ".join(line[1:])}
     wholesome(page)
 
 

@@ -175,7 +175,8 @@ def _rolls_of(shown: Shown, given: Parameters, limit: int, step: int | None, not
     if step is None:
         return rolls
     rows = [row for row in shown.shows_of(step) if given.get("actor", row.unit.actor) == row.unit.actor]
-    rolls.shows = {(one.rank, one.t): one.why for row in rows for samples in row.samples.values() for one in samples}
+    shown_ones = (one for row in rows for samples in row.samples.values() for one in samples)
+    rolls.shows = {(one.rank, one.t, one.score): one.why for one in shown_ones}
     blocks, clocks = shown.where()
     found = shown.files.find(SoughtRecords(step, step), ("sample", "event"), blocks, clocks)
     rolls.take(one for one in found if given.get("actor", one.opened.actor) == one.opened.actor)

@@ -39,11 +39,11 @@ class Table:
 
 @dataclass(slots=True)
 class Rolls:
-    """Collects the samples of one step. `shows` are those that its row shows, by rank and time."""
+    """Collects the samples of one step. `shows` are those that its row shows, by rank, time and score."""
 
     limit: int
     table: str = ""
-    shows: Mapping[tuple[str, float], tuple[str, ...]] = field(default_factory=dict)
+    shows: Mapping[tuple[str, float, object], tuple[str, ...]] = field(default_factory=dict)
     tables: dict[tuple[str, str], Table] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     room: int = ROOM_BYTES
@@ -58,7 +58,7 @@ class Rolls:
                     self.dropped[actor] = self.dropped.get(actor, 0) + n
                 continue
             rank = f"{one.opened.replica}.{one.opened.rank}"
-            why = self.shows.get((rank, one.entry.t), ())
+            why = self.shows.get((rank, one.entry.t, body.score), ())
             place = f"{one.place.rpartition(':')[0]}\0{body.table}\0{one.entry.t!r}\0{body.pri!r}"
             self._add(actor, body.table, _Raw(place, rank, one.t, body.score, why, body.row, body.cut))
 

@@ -4,7 +4,7 @@ import { Canvas, Raster } from "../canvas.js";
 import { palette, pixel } from "../colours.js";
 import { clipped, h, plain, show, table } from "../dom.js";
 import { clock as timeOfDay, counted, number, seconds, ticks } from "../numbers.js";
-import { firstAfter, laneFilter, lines, paint, spanAt, stageColour, stageShares } from "../shape/lanes.js";
+import { firstAfter, laneFilter, lines, paint, spanAt, stageColours, stageShares } from "../shape/lanes.js";
 
 const GUTTER = 132;
 const TALLEST = 900;
@@ -104,10 +104,10 @@ class Timeline {
     if (spans.left_out) said.push(`${number(spans.left_out)} shorter ones are left out: zoom in to see them`);
     if (spans.note) said.push(spans.note);
     this.note.textContent = plain(said.join("; "));
-    const used = [...new Set([...spans.stages.names, ...spans.names])].slice(0, 24);
-    show(this.key, used.map((name) => {
+    this.inks = stageColours([...spans.stages.names, ...spans.names]);
+    show(this.key, [...this.inks.keys()].slice(0, 24).map((name) => {
       const swatch = h("span", { class: "swatch" });
-      swatch.style.background = `var(--${stageColour(name)})`;
+      swatch.style.background = `var(--${this.inks.get(name)})`;
       return h("span", { class: "key" }, swatch, h("span", { class: "name" }, plain(name, 60)));
     }));
     this.arrange();
@@ -189,7 +189,7 @@ class Timeline {
       let y = height;
       stages.names.forEach((name, index) => {
         const share = ((stages.seconds[index][at] ?? 0) / whole) * height;
-        context.fillStyle = colours[stageColour(name)];
+        context.fillStyle = colours[this.inks.get(name)];
         context.fillRect(start, y - share, Math.max(end - start - (end - start > 6 ? 1 : 0), 0.6), share);
         y -= share;
       });
@@ -230,7 +230,7 @@ class Timeline {
     if (this.lines.length && place.wide > 1) {
       const wide = Math.floor(place.wide * Math.min(globalThis.devicePixelRatio || 1, 2));
       const pixels = this.raster.pixels(wide, this.lines.length);
-      const inks = this.spans.names.map((name) => pixel(colours[stageColour(name)]));
+      const inks = this.spans.names.map((name) => pixel(colours[this.inks.get(name)]));
       this.lines.forEach((line, row) => paint(line, pixels, row * wide, wide, place.from - origin, place.to - origin, inks));
       this.raster.draw(context, place.gutter, 0, place.wide, tall);
     }

@@ -9,8 +9,19 @@ const STAGES = [
   [/update|train|backward|forward|optim|step|actor|critic/i, "c2"],
 ];
 
-export function stageColour(name) {
-  return STAGES.find(([pattern]) => pattern.test(name))?.[1] ?? "c5";
+const OTHERS = ["c5", "c6", "c3", "c1", "c0", "c4", "c2"];
+
+/** The colour of each name: by its stage, and for names that say none, one after the other. */
+export function stageColours(names) {
+  const found = new Map();
+  let next = 0;
+  for (const name of names) {
+    if (found.has(name)) continue;
+    const known = STAGES.find(([pattern]) => pattern.test(name.slice(0, 200)))?.[1];
+    found.set(name, known ?? OTHERS[next % OTHERS.length]);
+    if (!known) next += 1;
+  }
+  return found;
 }
 
 /** The lines of the lanes that `keep` keeps: {lane, depth, start, end, name, index} with columns in order of time. */
