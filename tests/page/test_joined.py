@@ -28,9 +28,11 @@ def own() -> dict[str, str]:
 
 
 def test_the_order_names_every_module_once() -> None:
-    """No module of the page is left out of an exported file."""
+    """No module of the page is left out of an exported file, and a browser fetches all of them at once."""
     there = sorted(path.relative_to(PAGE).as_posix() for path in PAGE.rglob("*.js"))
     assert sorted(joined.ORDER) == there and len(set(joined.ORDER)) == len(joined.ORDER)
+    shell = exported.text_of("index.html")
+    assert re.findall(r'<link rel="modulepreload" href="([^"]+)">', shell) == list(joined.ORDER)
 
 
 def test_a_module_sees_what_it_imports_and_nothing_else() -> None:

@@ -128,7 +128,7 @@ def whole_page(shell: str, styles: Sequence[str], script: str, data: bytes) -> s
     )
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     shell = shell.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{head}', 1)
-    shell = re.sub(r'<link rel="stylesheet"[^>]*>\n?', "", shell)
+    shell = re.sub(r'<link rel="(?:stylesheet|modulepreload)"[^>]*>\n?', "", shell)
     shell = shell.replace("</head>", f"<style>{style}</style>\n</head>", 1)
     # A browser runs no script of this type, whatever the policy says.
     held = f'<script type="application/json" id="data">{as_script_data(data)}</script>\n<script>{body}</script>'

@@ -5,7 +5,7 @@ import { h, show } from "./dom.js";
 import { number, bytes, seconds } from "./numbers.js";
 import { addRow, columns, lastOf, lineOf, valueAt } from "./shape/curves.js";
 
-const GATHER_MS = 60;
+const GATHER_MS = 20;
 const SETTLE_MS = 250;
 const POINTS = 600;
 const MANY_ADDED = 300;
