@@ -173,6 +173,38 @@ def test_memory_names_the_worst_rank(browser: Browser, url: str) -> None:
     wholesome(page)
 
 
+def test_a_damaged_file_says_so(browser: Browser, url: str, tmp_path: Path) -> None:
+    """A file whose data were changed on their way shows a message and what to do, not an empty page."""
+    text = Path(url.removeprefix("file://")).read_text()
+    damaged = tmp_path / "damaged.html"
+    damaged.write_text(text.replace('{"z":"', '{"z":"AAAA', 1))
+    page = browser.page()
+    page.open(damaged.as_uri())
+    page.wait("document.querySelector('[role=alert]')?.innerText.includes('rlship view --export')")
+    assert page.faults() == []
+
+
+def test_a_chosen_rank_is_chosen_on_all_panels(browser: Browser, url: str) -> None:
+    """A rank that was chosen in the heat map is marked in the timeline and drawn in the charts of memory, and a press
+    on its name chooses no rank again.
+    """
+    page = opened(browser, url, "panel=ranks")
+    page.wait("document.querySelector('button[data-rank=\"0.13\"]')")
+    page.click("button[data-rank='0.13']")
+    page.wait("document.querySelector('#rank').innerText === 'Rank trainer 0.13 ×'")
+    page.click("nav [data-panel=memory]")
+    assert page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst") == "0.13"
+    page.click("nav [data-panel=timeline]")
+    page.wait(f"{LANES}?.lines.length")
+    page.click("canvas.lanes", x=0.5, y=0.1)
+    page.wait("document.querySelector('#rank').innerText === 'Rank trainer 0.1 ×'")
+    page.click("#rank")
+    page.wait("document.querySelector('#rank').hidden")
+    page.click("nav [data-panel=memory]")
+    assert page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst") == "0.3"
+    wholesome(page)
+
+
 def test_cursor_and_range_are_shared_and_in_the_link(browser: Browser, url: str) -> None:
     """What is chosen on one panel holds on the others; another page that opens the link shows it too."""
     page = opened(browser, url, "panel=stability&at=120&from=100&to=140")

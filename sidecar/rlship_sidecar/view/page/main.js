@@ -47,9 +47,24 @@ class Page {
     addEventListener("keydown", (event) => this.key(event));
     this.shared.listen((view, changed) => this.follow(view, changed));
     const data = document.getElementById("data");
-    if (data) return this.enter(await embedded(data.textContent));
+    if (data) return this.enterFile(data.textContent);
     const token = sessionStorage.getItem(TOKEN);
     return token ? this.enter(new Served(token)) : this.askToken("");
+  }
+
+  async enterFile(text) {
+    let source;
+    try {
+      source = await embedded(text);
+    } catch (error) {
+      return this.say(`The data of this file cannot be read (${error.message}).`, "Write it again with `rlship view --export`, and open it in a browser of 2023 or later.");
+    }
+    return this.enter(source);
+  }
+
+  /** Show nothing but what is wrong, and the way out. */
+  say(error, hint) {
+    show(this.root, h("main", { id: "main" }, h("h1", {}, "rlship view"), h("p", { class: "note bad", role: "alert" }, [error, hint].filter(Boolean).join(" "))));
   }
 
   addressChanged() {
@@ -87,7 +102,7 @@ class Page {
         this.source = null;
         return this.askToken(error.message);
       }
-      return show(this.root, h("main", { id: "main" }, h("h1", {}, "rlship view"), h("p", { class: "note bad", role: "alert" }, [error.message, error.hint].join(" "))));
+      return this.say(error.message, error.hint);
     }
     this.frame();
     if (source.live) this.followList();
@@ -116,6 +131,7 @@ class Page {
     parts.from = h("input", { id: "from", inputmode: "decimal", "aria-label": "From step" });
     parts.to = h("input", { id: "to", inputmode: "decimal", "aria-label": "To step" });
     parts.at = h("output", { id: "at" });
+    parts.rank = h("button", { id: "rank", hidden: true, on: { click: () => this.shared.set({ rank: undefined, actor: undefined }) } });
     parts.main = h("main", { id: "main", tabindex: -1 });
     parts.copied = h("span", { class: "quiet", role: "status" });
     for (const field of [parts.from, parts.to]) field.addEventListener("change", () => this.typedRange());
@@ -124,7 +140,7 @@ class Page {
       h("button", { on: { click: () => this.move({ zoom: 0.5 }) }, "aria-label": "Zoom in" }, "+"),
       h("button", { on: { click: () => this.move({ zoom: 2 }) }, "aria-label": "Zoom out" }, "−"),
       h("button", { id: "whole", on: { click: () => this.shared.set({ from: undefined, to: undefined }) } }, "Whole run"),
-      h("span", {}, "Cursor: ", parts.at));
+      h("span", {}, "Cursor: ", parts.at), parts.rank);
     show(this.root,
       h("a", { class: "skip", href: "#main", on: { click: (event) => { event.preventDefault(); parts.main.focus(); } } }, "To the content"),
       h("header", {}, h("h1", {}, "rlship view"), h("span", { class: "grow" }, parts.runs), parts.state,
@@ -228,15 +244,18 @@ class Page {
     if (!this.source || !this.parts.main) return;
     if (changed.has("run")) this.openRun();
     else if (changed.has("panel") && this.run?.overview) this.openPanel();
-    if (["at", "from", "to"].some((name) => changed.has(name))) this.showRange();
+    if (["at", "from", "to", "rank", "actor"].some((name) => changed.has(name))) this.showRange();
   }
 
   showRange() {
-    const { from, to, at } = this.parts;
+    const { from, to, at, rank } = this.parts;
     const { view } = this.shared;
     const [low, high] = this.rangeShown();
     if (document.activeElement !== from) from.value = number(low, 6).replaceAll(",", "");
     if (document.activeElement !== to) to.value = number(high, 6).replaceAll(",", "");
+    rank.hidden = !view.rank;
+    rank.textContent = `Rank ${plain([view.actor, view.rank].filter(Boolean).join(" "), 60)} ×`;
+    rank.setAttribute("aria-label", `${rank.textContent.slice(0, -2)} is chosen; press to choose no rank`);
     at.textContent = view.at === undefined ? "none" : number(view.at, 8);
     this.root.dataset.range = view.from < view.to ? `${view.from} ${view.to}` : "";
   }

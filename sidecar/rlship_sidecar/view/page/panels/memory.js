@@ -36,7 +36,7 @@ class Memory {
         if (what === "rows") this.later(LIVE_MS);
       }),
       ctx.shared.listen((view, changed) => {
-        if (changed.has("from") || changed.has("to")) this.later(SETTLE_MS);
+        if (["from", "to", "rank", "actor"].some((name) => changed.has(name))) this.later(SETTLE_MS);
         if (changed.has("at")) for (const card of this.cards.values()) this.tell(card);
       }),
     ];
@@ -63,7 +63,7 @@ class Memory {
     const all = this.metrics();
     const ranked = all.filter((metric) => metric.per_rank);
     this.note.textContent = all.length
-      ? "The line is the median of the ranks, the band reaches from the least to the greatest, the dashed line is the rank that had most."
+      ? "The line is the median of the ranks, the band reaches from the least to the greatest, the dashed line is the rank that had most, or the one that you chose."
       : "The run logs no metric of memory: `rlship.gpu` and `sysmon` do.";
     this.grid.put(all.filter((metric) => !metric.per_rank).map((metric) => ({ title: metric.key, ids: [metric.id], about: metric.about })));
     try {
@@ -87,7 +87,8 @@ class Memory {
     const stepped = run.clock.known;
     const range = shared.view.from < shared.view.to && stepped ? { from: Math.floor(shared.view.from), to: Math.ceil(shared.view.to) } : {};
     const said = await run.ask("ranks", { m: metric.id, axis: stepped ? "step" : "time", points: POINTS, ...range }, run.ending.signal);
-    return { ...memoryLines(said, await matrixOf(said), run.clock), said };
+    const chosen = shared.view.actor === said.grid.actor ? shared.view.rank : undefined;
+    return { ...memoryLines(said, await matrixOf(said), run.clock, chosen), said };
   }
 
   card(group, key, title, lines, format) {

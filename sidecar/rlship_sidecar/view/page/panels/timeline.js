@@ -31,7 +31,7 @@ class Timeline {
     this.raster = new Raster();
     this.note = h("p", { class: "quiet", role: "status" }, "Loading …");
     this.key = h("p", {});
-    this.tip = h("p", { class: "tip", "aria-live": "off" }, "Point at a span. Drag to move; double-click a strip to see one step; w, s, a, d move and zoom.");
+    this.tip = h("p", { class: "tip", "aria-live": "off" }, "Point at a span; a click chooses its rank. Drag to move; double-click a strip to see one step; w, s, a, d move and zoom.");
     this.shares = h("div", {});
     this.field = h("input", { id: "lane-filter", type: "search", maxlength: 200, value: ctx.shared.view.lanes ?? "", placeholder: "rank:0-7 node:n1 every:8" });
     const places = [h("div", {}), h("div", {}), h("div", {})];
@@ -137,7 +137,7 @@ class Timeline {
       clearTimeout(this.timers.settle);
       this.timers.settle = 0;
       this.later("settle", SETTLE_MS, () => this.settle());
-    } else if (changed.has("at")) this.lanes.later();
+    } else if (["at", "rank", "actor"].some((name) => changed.has(name))) this.lanes.later();
   }
 
   /** After moving: the values of the range, and more spans if there may be some. */
@@ -269,6 +269,10 @@ class Timeline {
     let before = "";
     this.lines.forEach((line, row) => {
       const lane = this.spans.lanes[line.lane];
+      if (lane.rank === this.ctx.shared.view.rank && lane.actor === this.ctx.shared.view.actor) {
+        context.fillStyle = colours.accent;
+        context.fillRect(place.gutter - 4, row * this.tall, 3, this.tall);
+      }
       const name = this.fleet ? lane.host || lane.actor : `${lane.actor} ${lane.rank}${lane.name ? ` ${lane.name}` : ""}`;
       const y = row * this.tall;
       if (this.tall >= 6) {
@@ -279,7 +283,8 @@ class Timeline {
       if (line.depth !== 0 || name === before || !room) return;
       before = name;
       this.lastName = y;
-      context.fillStyle = colours.text;
+      const { rank, actor } = this.ctx.shared.view;
+      context.fillStyle = lane.rank === rank && lane.actor === actor ? colours.accent : colours.text;
       context.fillText(clipped(name, 24), 2, y + Math.max(this.tall, 10) / 2, place.gutter - 6);
     });
     this.lastName = undefined;
@@ -315,12 +320,18 @@ class Timeline {
   pointer() {
     const { node } = this.lanes;
     let held = null;
-    node.addEventListener("pointerdown", (event) => { held = event.clientX; node.setPointerCapture(event.pointerId); });
+    let dragged = false;
+    node.addEventListener("pointerdown", (event) => { held = event.clientX; dragged = false; node.setPointerCapture(event.pointerId); });
     node.addEventListener("pointerup", () => { held = null; });
+    node.addEventListener("click", (event) => {
+      const lane = this.spans?.lanes[this.lines[Math.floor(event.offsetY / this.tall)]?.lane];
+      if (lane && !dragged) this.ctx.shared.set({ rank: lane.rank, actor: lane.actor });
+    });
     node.addEventListener("pointermove", (event) => {
       const place = this.scale(node.clientWidth);
       if (held !== null) {
         this.ctx.move({ by: (held - event.clientX) / place.wide });
+        dragged ||= event.clientX !== held;
         held = event.clientX;
         return;
       }

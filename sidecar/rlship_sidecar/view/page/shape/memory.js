@@ -1,10 +1,11 @@
 // Memory of ranks as lines: the median between the least and the greatest rank, the worst rank, and fragmentation.
 
-/** Lines of an answer to /ranks: steps, median, least, greatest, and the worst rank's own values. */
-export function memoryLines(said, values, clock) {
+/** Lines of an answer to /ranks: steps, median, least, greatest, and the values of the chosen rank, else of the worst. */
+export function memoryLines(said, values, clock, chosen) {
   const { grid } = said;
   const x = grid.axis === "step" ? grid.x : grid.x.map((t) => clock.step(t));
-  const worst = worstRank(said);
+  const wanted = said.ranks.indexOf(chosen);
+  const worst = wanted < 0 ? worstRank(said) : wanted;
   const columns = said.mean?.columns ?? x.length;
   const own = worst < 0 ? x.map(() => null) : x.map((_, at) => finite(values[worst * columns + at]));
   return { x, median: said.median, low: said.low, high: said.high, own, worst };
