@@ -169,9 +169,12 @@ def test_events_and_run_data(browser: Browser, url: str) -> None:
 
 
 def test_alerts_and_ledger(browser: Browser, url: str) -> None:
-    """A run without an alert and without a ledger says so."""
+    """The rank that works longest is an episode with its place, and the page asks why; without a ledger it says so."""
     page = seen(browser, url, "panel=alerts")
-    page.wait("document.querySelector('main').innerText.includes('No alert fired')")
+    found = {row[0]: row[3] for row in columns(page, "1 episode")}
+    assert found == {"imbalance": f"trainer/0.{SLOW}"}
+    page.click("[data-episode=imbalance] td:last-child button")
+    page.wait("document.querySelector('pre')?.innerText.includes('imbalance')")
     wholesome(page)
     page = seen(browser, url, "panel=ledger")
     page.wait("document.querySelector('main').innerText.includes('The job records no ledger')")

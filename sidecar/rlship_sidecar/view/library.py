@@ -97,6 +97,7 @@ class Library:
         known = self._known.get(one)
         if known is not None and known.entry["state"] == "unreadable" and now - known.made_at < CHECK_S:
             return known.entry
+        state: Path | None
         try:
             if known is not None and known.state is not None and now - known.checked_at < CHECK_S:
                 state, checked_at = known.state, known.checked_at
