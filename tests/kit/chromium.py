@@ -80,11 +80,11 @@ class Browser:
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self._asking, data) :]
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + 1.5 * PATIENCE_S  # a page that waits for something says so first
         while True:
             answer = self.next(until - time.monotonic())
             if answer is None:
-                raise PageError(f"Chromium did not answer {method} within {PATIENCE_S:g} s")
+                raise PageError(f"Chromium did not answer {method}")
             if answer.get("id") == number:
                 if "error" in answer:
                     raise PageError(f"{method}: {answer['error'].get('message')}")
@@ -189,15 +189,13 @@ class Page:
         return str(self.value(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def click(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
-        """Press the mouse in an element, at a share of its width and height."""
+        """Press the mouse in an element once it is there, at a share of its width and height."""
+        self.wait(f"document.querySelector({json.dumps(selector)})")
         where = self.value(
             f"""(() => {{ const found = document.querySelector({json.dumps(selector)});
-            if (!found) return null;
             found.scrollIntoView({{block: "center"}}); const box = found.getBoundingClientRect();
             return [box.left + box.width * {x}, box.top + box.height * {y}]; }})()"""
         )
-        if where is None:
-            raise PageError(f"there is no {selector}")
         self.mouse("mouseMoved", *where)
         self.mouse("mousePressed", *where, button="left", clickCount=1)
         self.mouse("mouseReleased", *where, button="left", clickCount=1)

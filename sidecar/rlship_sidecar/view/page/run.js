@@ -160,6 +160,8 @@ export class Run {
         await act();
       } catch (error) {
         if (!this.ending.signal.aborted) this.lost(error);
+        // A store that is being made anew cannot be read for a moment, and a server may be away.
+        if (error.status === 0 || error.status >= 500) this.again.add(name);
       }
       this.busy.delete(name);
       this.timers.delete(name);
