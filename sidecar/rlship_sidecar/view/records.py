@@ -76,7 +76,7 @@ class FoundRecord(NamedTuple):
     place: str
 
 
-class BlockIndex(Protocol):
+class RecordPlaces(Protocol):
     """What knows where in the files records are."""
 
     def blocks(self, sought: SoughtRecords) -> Mapping[str, Sequence[SavedBlock]]:
@@ -95,7 +95,7 @@ class RecordFiles:
         self,
         sought: SoughtRecords,
         kinds: Collection[str],
-        index: BlockIndex,
+        index: RecordPlaces,
         clocks: HostClocks,
     ) -> Iterator[FoundRecord]:
         """The records of these kinds, file by file. What cannot be read is named in `problems`."""

@@ -46,7 +46,7 @@ class StoredBlocks(NamedTuple):
     followed: Followed
 
     def blocks(self, sought: SoughtRecords) -> dict[str, list[SavedBlock]]:
-        """See `BlockIndex`. Raises RlshipError."""
+        """See `RecordPlaces`. Raises RlshipError."""
         with self.followed.open() as store:
             return store.blocks(sought.first, sought.last)
 
