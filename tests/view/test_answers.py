@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
+from rlship_sidecar.config import Config
 from rlship_sidecar.rows import Coverage
+from rlship_sidecar.view.library import Library
+from rlship_sidecar.view.making import Making
+from rlship_sidecar.view.records import SoughtRecords
+from rlship_sidecar.view.shown import Shown
 from tests.kit.files import CLOSE, T0, barrier, event, file, log, sample, span
 from tests.tabular.stores import row, store
 from tests.view.serving import Client, serving, watched
@@ -188,3 +193,25 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
             ("trainer/loss", {"step": 3, "a": 2.0, "b": 1.0})
         ]
         assert client.get(f"/api/e/{a}/diff?with=nope").json()["code"] == "unknown"
+
+
+def test_only_the_stretches_of_a_step_are_read(tmp_path: Path) -> None:
+    """The store knows where in a file the records of a step are: a question about one step reads little of it."""
+    records: list[dict[str, Any]] = []
+    for step in range(400):
+        at = 10.0 * step
+        records += [log(step, loss=1.0, text=[0.5] * 400), span("rollout", 4.0, at, step=step), barrier(step, at + 9)]
+    made = watched(tmp_path / "run", {"a.jsonl": file(*records, CLOSE)})
+    whole = (made / "rlship" / "a.jsonl").stat().st_size
+    shown = Shown(Library(made, Config(), Making(tmp_path), any_owner=False), "x", made)
+    shown.look()
+    read: list[int] = []
+    blocks, clocks = shown.where()
+    for steps, most in (((200, 200), 0.6), ((None, None), 1.01)):
+        sought = SoughtRecords(*steps)
+        held = blocks.blocks(sought)["a.jsonl"]
+        read.append(sum(block.stop - block.start for block in held if sought.has_block(block, 0.0)))
+        assert 0 < read[-1] <= most * whole
+        found = list(shown.files.find(sought, ("span",), blocks, clocks))
+        assert [one.entry.step for one in found] == ([200] if steps[0] else list(range(400)))
+    assert read[0] < read[1]

@@ -20,6 +20,7 @@ import msgspec
 
 from rlship_formats.clocks import KeptClocks
 from rlship_formats.reading import Clock
+from rlship_formats.records import MAX_STEP
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
@@ -115,10 +116,20 @@ class StoreReader:
         with self._failing():
             return self._connection.execute(sql, values).fetchall()
 
-    def blocks(self) -> dict[str, list[SavedBlock]]:
-        """The finished blocks of every file, in file order: where the records of which steps are."""
+    def blocks(self, first: int | None, last: int | None) -> dict[str, list[SavedBlock]]:
+        """The finished blocks of every file, in file order: where the records of which steps are. If steps are given,
+        only those that may hold records of steps from `first` to `last`, and the last block of each file.
+        """
         found: dict[str, list[SavedBlock]] = {}
-        for record in self._ask("select * from blocks order by file, start"):
+        if first is None and last is None:
+            records = self._ask("select * from blocks order by file, start")
+        else:
+            bounds = MAX_STEP if last is None else last, -1 if first is None else first
+            records = self._ask("select * from blocks where lowest <= ? and highest >= ?", bounds)
+            # SQLite takes the other columns from the row with the greatest start.
+            newest = self._ask("select *, max(start) from blocks group by file")
+            records = sorted({*records, *(record[:-1] for record in newest)}, key=lambda record: record[:2])
+        for record in records:
             found.setdefault(record[0], []).append(SavedBlock(*record))
         return found
 

@@ -99,10 +99,9 @@ class Library:
             return known.entry
         state: Path | None
         try:
-            if known is not None and known.state is not None and now - known.checked_at < CHECK_S:
-                state, checked_at = known.state, known.checked_at
-            else:
-                state, checked_at = self.state_dir(experiment), now
+            state = known.state if known is not None and now - known.checked_at < CHECK_S else None
+            checked_at = known.checked_at if known is not None and state is not None else now
+            state = state or self.state_dir(experiment)
             version = _version(state)
             fresh_s = KEEP_STATUS_S if known is not None and known.entry["state"] == "running" else REFRESH_S
             if known is not None and known.version == version and now - known.made_at < fresh_s:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rlship_formats.clocks import HostClocks
 from rlship_formats.records import Open
@@ -76,6 +76,13 @@ class FoundRecord(NamedTuple):
     place: str
 
 
+class RecordPlaces(Protocol):
+    """What knows where in the files records are."""
+
+    def blocks(self, sought: SoughtRecords) -> Mapping[str, Sequence[SavedBlock]]:
+        """The blocks of each file that may hold what is sought, in file order, and the last one of each."""
+
+
 @dataclass(slots=True)
 class RecordFiles:
     """The files of an experiment. `opens` keeps the first records of files, which never change."""
@@ -88,11 +95,12 @@ class RecordFiles:
         self,
         sought: SoughtRecords,
         kinds: Collection[str],
-        blocks: Mapping[str, Sequence[SavedBlock]],
+        index: RecordPlaces,
         clocks: HostClocks,
     ) -> Iterator[FoundRecord]:
         """The records of these kinds, file by file. What cannot be read is named in `problems`."""
         self.problems = []
+        blocks = index.blocks(sought)
         words = [f'"{kind}"'.encode() for kind in kinds]
         left = MAX_BYTES
         try:

@@ -25,7 +25,7 @@ from rlship_sidecar.view.entries import hosts_by_rank
 from rlship_sidecar.view.following import Followed, News
 from rlship_sidecar.view.lean import STEPPED, RankedRow
 from rlship_sidecar.view.library import Library
-from rlship_sidecar.view.records import RecordFiles
+from rlship_sidecar.view.records import RecordFiles, SoughtRecords
 from rlship_sidecar.view.rollup import Family, FamilyName, Rollup
 
 NEAR_ROWS, NEAR_BYTES = 2_000, 32 << 20  # of a narrow span whose rows are read one by one
@@ -38,6 +38,17 @@ class State(NamedTuple):
 
     status: Status
     owner: Owner | None
+
+
+class StoredBlocks(NamedTuple):
+    """The blocks that a store knows."""
+
+    followed: Followed
+
+    def blocks(self, sought: SoughtRecords) -> dict[str, list[SavedBlock]]:
+        """See `RecordPlaces`. Raises RlshipError."""
+        with self.followed.open() as store:
+            return store.blocks(sought.first, sought.last)
 
 
 class Shown:
@@ -189,10 +200,11 @@ class Shown:
         with self.find_store().open() as store:
             return next(store.rows_at(actor, kind, index), None)
 
-    def where(self) -> tuple[dict[str, list[SavedBlock]], HostClocks]:
-        """Where in the files the records of which steps are, and how far clocks were off. Raises RlshipError."""
-        with self.find_store().open() as store:
-            return store.blocks(), store.clocks()
+    def where(self) -> tuple[StoredBlocks, HostClocks]:
+        """What knows where in the files records are, and how far clocks were off. Raises RlshipError."""
+        followed = self.find_store()
+        with followed.open() as store:
+            return StoredBlocks(followed), store.clocks()
 
     def steps_with_samples(self) -> list[int]:
         """The steps whose rows show samples."""
