@@ -173,7 +173,7 @@ class Page:
             const look = () => {{
                 let found; let why;
                 try {{ found = ({expression}); }} catch (error) {{ why = error; }}
-                if (found) done({{ found }});
+                if (found) done({{ found: found instanceof Node ? true : found }});
                 else if (performance.now() > until) done({{ why: String(why ?? "it stayed " + found) }});
                 else setTimeout(look, 20);
             }};
