@@ -22,6 +22,7 @@ import { diff } from "./panels/diff.js";
 
 const PANELS = [overview, stability, metrics, timeline, ranks, memory, rollouts, alerts, ledger, events, rundata, diff];
 const TOKEN = "rlship-token";
+const AGAIN_MS = 1000;
 const KEYS = [
   ["1 … 9", "open a panel"], ["a, d", "move the range"], ["w, s", "make the range smaller, larger"], ["0", "the whole run"],
   ["← →", "move the cursor by a step"], ["/", "go to the filter"], ["l", "copy a link to this view"], ["?", "show these keys"],
@@ -175,6 +176,8 @@ class Page {
     } catch (error) {
       if (this.run !== run) return undefined;
       if (error.status === 401) return this.askToken(error.message);
+      // A store may be there a moment later, as when a sidecar starts under an open page.
+      if (error.status === 0 || error.status >= 500) setTimeout(() => { if (this.run === run) this.openRun(); }, AGAIN_MS);
       return show(this.parts.main, h("p", { class: "note bad", role: "alert" }, [error.message, error.hint].filter(Boolean).join(" ")),
         h("button", { on: { click: () => this.openRun() } }, "Try again"));
     }
