@@ -85,7 +85,7 @@ clean: ## Remove what tools and builds left behind, but not the virtual environm
 # A stamp is newer than pyproject.toml as long as what it names need not be installed again.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing rlship and the packages that it needs into $(VENV), with DuckDB for queries: a minute or two, once"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[query]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[query,view]"
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python

@@ -34,6 +34,7 @@ from benchmarks import (
     streams,
     sysmon,
     tracing,
+    view,
     writer,
 )
 from benchmarks.report import Result, load, machine, table
@@ -56,6 +57,7 @@ BENCHMARKS: dict[str, Callable[..., Result]] = {
     "network": network.measure,
     "hook": hook.measure,
     "ledger": ledger.measure,
+    "view": view.measure,
 }
 PARTS = {
     "writer": writer.PARTS,
@@ -63,6 +65,7 @@ PARTS = {
     "shapes": shapes.PARTS,
     "live": live.PARTS,
     "network": network.PARTS,
+    "view": view.PARTS,
 }
 
 

@@ -85,6 +85,13 @@ WANTED = {
             for what in ("opens, idle", "first row after that", "opens, a step a second", "lag, p50")
         )
     },
+    "view": {
+        *((f"{what}, {how}", "") for what in ("first curves", "all rows in the curves") for how in ("rollup there",)),
+        ("size of the rollup", ""),
+        *((f"row committed to event, p99, {journal}", "") for journal in ("write-ahead log", "rollback journal")),
+        *((f"commit with 5 viewers, {journal}", "without") for journal in ("write-ahead log", "rollback journal")),
+        ("CPU of the server with 5 viewers", ""),
+    },
     "hook": {
         *(
             (f"{how}, {what} RLSHIP_DIR", "bare")

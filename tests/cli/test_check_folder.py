@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.tail.ending import last_close
 from tests.kit.files import CLOSE, barrier, file, log
 
 
@@ -51,9 +52,9 @@ def test_the_last_close_is_what_the_reader_says(tmp_path: Path) -> None:
     for line, failed, rolls in (('"reason":"error"', True, False), ('"reason" : "roll"', False, True)):
         with file.open("ab") as opened:
             opened.write(b'{"t":1763600021.0,"kind":"close",%s}\n' % line.encode())
-        close = places.last_close(file)
+        close = last_close(file)
         assert close is not None and (close.failed, close.rolls) == (failed, rolls)
-    assert places.last_close(tmp_path / "none.jsonl") is None
+    assert last_close(tmp_path / "none.jsonl") is None
 
 
 def test_an_agent_says_that_it_adds_to_a_finished_experiment(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def test_programs_on_the_path_are_called_by_name(python: Path, tmp_path: Path, m
         "rlship export --chrome-trace -o trace.json.gz '/o/a b'  # open it in https://ui.perfetto.dev",
         "tensorboard --logdir /o/tb",
         "wandb sync /o/run  # needs an account",
+        "rlship view '/o/a b'  # the page, in a browser",
     ]
 
 
@@ -51,7 +52,7 @@ def test_programs_beside_python_are_called_by_their_path(python: Path, tmp_path:
     """Where only the virtual environment has a program, the line has its path as seen from here, and works."""
     a_program(python, "rlship")
     a_program(python, "wandb")
-    status, _, _, sync = commands(Path("/o/a b"), [], [Path("/o/run")])
+    status, _, _, sync, _ = commands(Path("/o/a b"), [], [Path("/o/run")])
     assert status == ".venv/bin/rlship status '/o/a b'"
     assert sync == ".venv/bin/wandb sync /o/run  # needs an account"
     done = subprocess.run(["sh", "-c", status], cwd=tmp_path, capture_output=True, text=True, timeout=30)
@@ -60,7 +61,7 @@ def test_programs_beside_python_are_called_by_their_path(python: Path, tmp_path:
 
 def test_a_program_that_is_not_there_is_installed_first(python: Path, tmp_path: Path) -> None:
     """Where a program is nowhere, the line begins with what installs it beside this Python."""
-    (line,) = commands(Path("/o/demo"), [Path("/o/tb")], [])[3:]
+    (line,) = commands(Path("/o/demo"), [Path("/o/tb")], [])[3:4]
     assert line == ".venv/bin/python -m pip install tensorboard && .venv/bin/tensorboard --logdir /o/tb"
 
 

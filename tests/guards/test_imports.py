@@ -53,7 +53,7 @@ ORDER = (
         "pipeline",
     ),
     *("report", "sinks", "notifiers", "observe", "ownership", "daemon", "replay"),
-    *("export", "diff", "tabular", "panels", "checking", "demo", "launch", "doctor", "cli"),
+    *("export", "diff", "tabular", "panels", "checking", "demo", "launch", "doctor", "view", "cli"),
 )
 # What a worker's package, or the formats, may import inside a function, once it is asked for what needs it, and where.
 OPTIONAL = {

@@ -94,13 +94,13 @@ def test_nothing_is_installed_twice(tmp_path: Path) -> None:
 
 def test_the_demo_shows_what_it_installs(tmp_path: Path) -> None:
     """A first `make demo` says in a line what it does before each step that takes long, and how long that takes. pip's
-    pages do not scroll by. It installs what the queries need that the demo prints.
+    pages do not scroll by. It installs what the queries and the page need that the demo prints.
     """
     said = make("-n", "demo", f"VENV={tmp_path}/venv").stdout
     order = [said.index(part) for part in ("virtual environment", "-m venv", "Installing rlship", "pip install")]
     assert order == sorted(order)
     assert said.count("pip install") == said.count("pip install --quiet") == 1
-    assert '".[query]"' in said and "a minute or two" in said
+    assert '".[query,view]"' in said and "a minute or two" in said
 
 
 def test_each_test_is_in_a_target() -> None:

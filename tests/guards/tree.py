@@ -15,10 +15,13 @@ PACKAGES = {
 }
 
 _MADE = frozenset(("__pycache__", "node_modules", "target", "build", "dist"))
+_OTHERS = frozenset(("vendor",))  # what others wrote, with its licence
 
 
 def files(top: Path = ROOT) -> Iterator[Path]:
-    """Every file below `top` that people wrote: nothing hidden but `.ci`, no caches, no build results."""
+    """Every file below `top` that people wrote: nothing hidden but `.ci`, no caches, no build results,
+    nothing that others wrote.
+    """
     for folder, folders, names in os.walk(top):
         here = Path(folder)
         folders[:] = sorted(
@@ -31,7 +34,7 @@ def files(top: Path = ROOT) -> Iterator[Path]:
 
 def _is_made(name: str, parent: Path) -> bool:
     at_the_top = parent == ROOT and (name in ("outputs", "wandb") or name.startswith("demo"))
-    return name in _MADE or name.endswith(".egg-info") or at_the_top
+    return name in _MADE or name in _OTHERS or name.endswith(".egg-info") or at_the_top
 
 
 def modules(*tops: Path) -> list[Path]:

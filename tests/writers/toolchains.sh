@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install what the writers of other languages, the units, the manifests, the boards and torchrun are tested with, as far as
 # it is missing: compilers, shells, Node, torch, systemd's tools, Chromium and kubectl from the distribution (Debian's
-# names), Go with the packages of the virtual environment, TypeScript from npm into it.
+# names), Go with the packages of the virtual environment, TypeScript and axe-core from npm into it.
 # Usage: toolchains.sh VENV
 set -eu
 venv=$1
@@ -51,3 +51,6 @@ authorities=/etc/ssl/certs/ca-certificates.crt
 [ -x "$venv/typescript/node_modules/.bin/tsc" ] ||
     npm install --silent --no-save --prefix "$venv/typescript" --fetch-timeout 30000 --fetch-retries 5 typescript@7
 "$(dirname "$0")/../deploy/kubectl.sh" "$venv"
+# It looks over the page of `rlship view` for what keeps people out.
+[ -r "$venv/axe/node_modules/axe-core/axe.min.js" ] ||
+    npm install --silent --no-save --prefix "$venv/axe" --fetch-timeout 30000 --fetch-retries 5 axe-core@4.14.1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as as_json
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,14 +15,13 @@ from rlship_sidecar import output
 from rlship_sidecar.cli.options import PATH
 from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
-from rlship_sidecar.errors import RlshipError, UsageProblem
+from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.report.terminal import clean, counted, date
 
 if TYPE_CHECKING:
     from rlship_sidecar.alerts.episodes import Episode
     from rlship_sidecar.alerts.evaluation import History
     from rlship_sidecar.alerts.rules import Rule, Tables
-    from rlship_sidecar.config import Config
     from rlship_sidecar.tabular.source import ExperimentTables
 
 _LIST = "list"
@@ -70,11 +68,13 @@ def alerts() -> None:
 @click.pass_context
 def listed(context: click.Context, directory: Path, json: bool, state_dir: str | None) -> None:
     """List the episodes of the experiments in DIR: those that go on first, then by step."""
+    from rlship_sidecar.tabular.asked import history_of, settings_of
+
     with tidied(), ExitStack() as stack:
         sources = stack.enter_context(sources_of(directory, state_dir))
         for source in sources:
-            settings = _settings(directory, source)
-            history = _history(source, settings.lead, _rules(settings.alert))
+            settings = settings_of(directory, source.path)
+            history = history_of(source, settings.lead, _rules(settings.alert))
             for line in _as_json(source, history) if json else [*_as_text(source, history), *_blind(source, history)]:
                 click.echo(line)
     context.exit(unreadable_code(sources))
@@ -91,13 +91,15 @@ def tested(context: click.Context, directory: Path, file: Path | None, json: boo
 
     FILE has tables [alert.NAME] as rlship.toml does. A rule that comes with rlship need only have what is different.
     """
+    from rlship_sidecar.tabular.asked import history_of, settings_of
+
     over = None if file is None else _read(file)
     with tidied(), ExitStack() as stack:
         sources = stack.enter_context(sources_of(directory, state_dir))
         for source in sources:
-            settings = _settings(directory, source)
+            settings = settings_of(directory, source.path)
             rules = _rules(settings.alert) if over is None else _rules(over, only=True)
-            history = _history(source, settings.lead, rules)
+            history = history_of(source, settings.lead, rules)
             for line in _as_json(source, history) if json else [*_as_text(source, history), *_knowledge(history)]:
                 click.echo(line)
     context.exit(unreadable_code(sources))
@@ -127,36 +129,10 @@ def _read(file: Path) -> Tables:
     return read_file(raw, str(file))
 
 
-def _settings(directory: Path, source: ExperimentTables) -> Config:
-    """The settings of an experiment; those of the folder count where its own file sets nothing."""
-    from rlship_sidecar import config
-
-    below = None if os.path.realpath(source.path) == os.path.realpath(directory) else source.path
-    return config.load(directory, {}, os.environ, experiment=below)
-
-
 def _rules(over: Tables, *, only: bool = False) -> tuple[Rule, ...]:
     from rlship_sidecar.alerts.rules import rules_of
 
     return tuple(rule for rule in rules_of(over) if not only or rule.name in over)
-
-
-def _history(source: ExperimentTables, lead: str, rules: tuple[Rule, ...]) -> History:
-    from rlship_sidecar.alerts.evaluation import History
-    from rlship_sidecar.tabular.source import RecordFilter
-
-    history = History(rules, lead)
-    if source.snapshot is not None or not source.others:
-        try:
-            past = source.stored().past_rows(lead)
-            history.take(source.rows(RecordFilter(), every=past is None), past)
-        except (TypeError, ValueError, LookupError, AttributeError) as problem:  # a store that no sidecar wrote
-            raise RlshipError(
-                f"a row of {source.path} cannot be used",
-                f"make the rows again from the files: rlship replay {source.path}",
-            ) from problem
-    history.settle()
-    return history
 
 
 def _as_json(source: ExperimentTables, history: History) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from rlship_sidecar import output
-from rlship_sidecar.cli import last_status, places
+from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import PATH, file_option, json_option, state_dir_option
 from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean, natural
@@ -178,15 +178,13 @@ def _of_settings(experiment: Path, settings_of: SettingsOf | None) -> Iterator[D
 
 def _known(experiment: Path, settings: Config) -> _Known:
     from rlship_sidecar import config
-    from rlship_sidecar.ownership import state_owner
-    from rlship_sidecar.ownership.place import require_place
+    from rlship_sidecar.ownership import last_status
+    from rlship_sidecar.ownership.state_owner import require_readable
 
     state = config.state_dir_for(experiment, settings)
     try:
         # Any owner: only who makes a file learns as whom a server takes this user.
-        require_place(experiment, state, any_owner=True)
-        if (refused := state_owner.look(experiment, state)) is not None:
-            raise refused
+        require_readable(experiment, state, any_owner=True)
         return _Known(experiment, state, last_status.read(experiment, state, settings.lease_ttl_s), None)
     except RlshipError as problem:
         return _Known(experiment, state, None, problem)
@@ -195,6 +193,7 @@ def _known(experiment: Path, settings: Config) -> _Known:
 def _of_experiment(known: _Known) -> Iterator[DoctorFinding]:
     from rlship._version import __version__
     from rlship_sidecar.doctor import findings, looking
+    from rlship_sidecar.ownership import last_status
 
     if known.problem is not None:
         yield findings.of_problem("state", known.problem)

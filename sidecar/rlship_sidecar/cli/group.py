@@ -25,6 +25,7 @@ from rlship_sidecar.cli.run import run
 from rlship_sidecar.cli.scrape import scrape
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.sysmon import sysmon
+from rlship_sidecar.cli.view import view
 from rlship_sidecar.cli.watch import watch
 from rlship_sidecar.cli.why import why
 from rlship_sidecar.errors import RlshipError
@@ -91,7 +92,7 @@ def _name_variables(verb: click.Command) -> None:
 
 
 _VERBS: tuple[click.Command, ...] = (
-    *(run, watch, replay, status, alerts, why, query, diff, export, panels),
+    *(run, watch, view, replay, status, alerts, why, query, diff, export, panels),
     *(sysmon, scrape, metrics, check, doctor, hook, demo),
 )
 for verb in _VERBS:

@@ -5,16 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlship_sidecar.errors import NothingToWatch
-from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.similar import similar
-
-if TYPE_CHECKING:
-    from rlship_formats.reading import Body, Close
-
-TAIL_BYTES = 4096  # a writer's `close` is shorter
 
 
 def require(directory: Path, *, waits: bool = False) -> None:
@@ -88,6 +81,8 @@ def _way_out(directory: Path, *, waits: bool) -> str:
 
 def is_closed(experiment: Path) -> bool:
     """True if every process that wrote into an experiment has closed its file, and none ended with an error."""
+    from rlship_sidecar.tail.ending import last_close  # slow, which `rlship --help` must not be
+
     closes = [last_close(file) for file in (experiment / "rlship").glob("*.jsonl")]
     return bool(closes) and all(close is not None and not close.failed for close in closes)
 
@@ -98,18 +93,3 @@ def adds_to_a_finished_one(experiment: Path | str) -> str:
         f"every process of {experiment} has closed: what is logged from now on is added to a finished experiment. To "
         "observe another one, give its folder"
     )
-
-
-def last_close(file: Path) -> Close | None:
-    """The `close` that is the last line of a writer's file, if it is one. A file that cannot be read has none."""
-    import orjson
-
-    from rlship_formats.reading import read_close  # slow, which `rlship --help` must not be
-
-    try:
-        with open(open_plain(os.fspath(file)), "rb") as opened:
-            opened.seek(max(0, os.fstat(opened.fileno()).st_size - TAIL_BYTES))
-            body: Body = orjson.loads(opened.read().rstrip(b"\n").rpartition(b"\n")[2])
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return read_close(body, 0.0, None) if isinstance(body, dict) and body.get("kind") == "close" else None

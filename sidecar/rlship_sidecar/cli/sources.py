@@ -27,8 +27,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Experime
     """
     places.require(directory)
     from rlship_sidecar import config
-    from rlship_sidecar.ownership import state_owner
-    from rlship_sidecar.ownership.place import require_place
+    from rlship_sidecar.ownership.state_owner import require_readable
     from rlship_sidecar.tabular.snapshot import look
     from rlship_sidecar.tabular.source import ExperimentTables
     from rlship_sidecar.tail import discover
@@ -44,9 +43,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Experime
             state = config.state_dir_for(experiment, settings)
             source = ExperimentTables(experiment.resolve().name, experiment, None, others=len(found) > 1)
             try:
-                if require_place(experiment, state, any_owner=named):
-                    if (copied := state_owner.look(experiment, state)) is not None:
-                        raise copied
+                if require_readable(experiment, state, any_owner=named):
                     source.snapshot = stack.enter_context(look(state))
             except RlshipError as problem:
                 if not source.others:

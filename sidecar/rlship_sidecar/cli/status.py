@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlship_sidecar import output
-from rlship_sidecar.cli import last_status, places
+from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import PATH, file_option, json_option, state_dir_option
 from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.errors import FAILED, INCOMPLETE, OK, REFUSED, NothingToWatch, RlshipError, worst
@@ -52,8 +52,8 @@ def status(
     """
     places.require(directory)
     from rlship_sidecar import config
-    from rlship_sidecar.ownership import state_owner
-    from rlship_sidecar.ownership.place import require_place
+    from rlship_sidecar.ownership import last_status
+    from rlship_sidecar.ownership.state_owner import require_readable
     from rlship_sidecar.tail import discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, file=file, ships=False)
@@ -69,9 +69,7 @@ def status(
         state = config.state_dir_for(experiment, settings)
         known = None
         try:
-            require_place(experiment, state, any_owner=True)
-            if (refused := state_owner.look(experiment, state)) is not None:
-                raise refused
+            require_readable(experiment, state, any_owner=True)
             known = last_status.read(experiment, state, settings.lease_ttl_s)
         except RlshipError as problem:
             if len(found) == 1:
@@ -141,6 +139,7 @@ def _print_overview(directory: Path, found: list[tuple[Status, EndedProcesses]])
 
 def _print(now: Status, owner: Owner | None, ended: EndedProcesses, all_writers: bool, whole: bool) -> None:
     from rlship_sidecar.cli.live import shows_bars, terminal_size
+    from rlship_sidecar.ownership import last_status
     from rlship_sidecar.report.run import run_lines
     from rlship_sidecar.report.screen import newest_values
 

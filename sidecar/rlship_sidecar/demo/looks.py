@@ -14,8 +14,8 @@ QUESTION = "SELECT step, reward, loss FROM trainer_steps WHERE step % 20 = 0 ORD
 
 
 def commands(experiment: Path, boards: Iterable[Path], runs: Iterable[Path], *, alerts: bool = False) -> list[str]:
-    """One line each for the status, a question, a trace, TensorBoard and W&B, and for alerts where they are wanted.
-    `runs` are folders of offline runs.
+    """One line each for the status, a question, a trace, TensorBoard, W&B and the page, and for alerts where they are
+    wanted. `runs` are folders of offline runs.
     """
     return [
         _line("rlship", "status", str(experiment)),
@@ -25,6 +25,7 @@ def commands(experiment: Path, boards: Iterable[Path], runs: Iterable[Path], *, 
         + "  # open it in https://ui.perfetto.dev",
         *(_line("tensorboard", "--logdir", str(board)) for board in boards),
         *(_line("wandb", "sync", str(run)) + "  # needs an account" for run in runs),
+        _needing(("starlette", "uvicorn"), _line("rlship", "view", str(experiment))) + "  # the page, in a browser",
     ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from rlship_formats.reading import (
 from rlship_formats.records import Open
 from rlship_sidecar.tail.listing import is_foreign
 from rlship_sidecar.tail.opening import Opener
-from rlship_sidecar.tail.tail import START, Descriptors, Tail
+from rlship_sidecar.tail.tail import START, Descriptors, Position, Tail
 
 READ_BYTES = 1 << 20
 MAX_LEFT_OUT = 256  # lines
@@ -295,10 +296,10 @@ def _step_of(file: WriterFile, record: Any, lines_read: int) -> int | None:
 
 
 class _Counted:
-    """Lines, and how many of them were read."""
+    """Lines, and how many of the file's were read, with those `before` them."""
 
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self.count = 0
+    def __init__(self, lines: Iterator[bytes], before: int = 0) -> None:
+        self.count = before
         self._lines = lines
 
     def __iter__(self) -> Iterator[bytes]:
@@ -314,7 +315,52 @@ def entries(file: WriterFile, words: Collection[bytes] = ()) -> Iterator[Entry]:
     of a record that a barrier adopts is the barrier's.
     """
     reader, counted = FileReader(), _Counted(lines(file))
-    for line in _lines_with(words, iter(counted), reader) if words else counted:
+    found = _lines_with(words, iter(counted), reader) if words else iter(counted)
+    yield from _entries(file, found, counted, reader)
+
+
+class FileStretch(NamedTuple):
+    """Whole lines of a file from byte `start` to `stop`, and the time that the first of them inherits."""
+
+    start: int
+    stop: int
+    t: float
+
+
+def entries_in(file: WriterFile, stretches: Iterable[FileStretch], words: Collection[bytes]) -> Iterator[Entry]:
+    """The entries in some stretches of a native file whose `open` is known, on lines that hold one of `words`; raises
+    Unreadable.
+    """
+    for stretch in stretches:
+        reader = FileReader(file.open, t=stretch.t)
+        counted = _Counted(_lines_in(file, stretch), _count_before(file, stretch.start))
+        yield from _entries(file, _lines_with(words, iter(counted), reader), counted, reader)
+
+
+def _count_before(file: WriterFile, start: int) -> int:
+    """How many lines stand before a byte; of more than a barrier adopts, no more are counted."""
+    if file.adopted is None:
+        file.adopted = _adoption(file)
+    first = _lines_in(file, FileStretch(0, start, 0.0))
+    return sum(1 for _ in islice(first, file.adopted[0]))
+
+
+def _lines_in(file: WriterFile, stretch: FileStretch) -> Iterator[bytes]:
+    tail, at = file.tail.twin(), stretch.start
+    while at < stretch.stop:
+        try:
+            piece = tail.read(Position(at), min(READ_BYTES + 1, stretch.stop - at))
+        except OSError as problem:
+            raise Unreadable(problem.strerror or str(problem)) from problem
+        if piece.end == at:
+            return
+        yield from piece.lines
+        file.on_read(piece.end - at)
+        at = piece.end
+
+
+def _entries(file: WriterFile, found: Iterator[bytes], counted: _Counted, reader: FileReader) -> Iterator[Entry]:
+    for line in found:
         record = reader.read(line)
         if record is None or isinstance(record, Unknown):
             continue

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import newest_store
+from rlship_sidecar.ownership.place import require_place
 from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.store import schema
 from rlship_sidecar.tail.listing import WRITERS_FOLDER
@@ -42,6 +43,16 @@ def ownership_error(owner: tuple[str, int] | None, here: tuple[str, int], state_
         f"If this is a copy, remove {state_dir}: it becomes an experiment with a run of its own. "
         "If both use one --state-dir, give each its own.",
     )
+
+
+def require_readable(experiment: Path, state_dir: Path, *, any_owner: bool) -> bool:
+    """Raise UntrustedState, StateOfAnother or another RlshipError if a state folder cannot be used by a command that
+    only reads. Returns False without a state folder.
+    """
+    is_there = require_place(experiment, state_dir, any_owner=any_owner)
+    if is_there and (copied := look(experiment, state_dir)) is not None:
+        raise copied
+    return is_there
 
 
 def look(experiment: Path, state_dir: Path) -> StateOfAnother | None:

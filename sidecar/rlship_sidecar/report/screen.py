@@ -164,6 +164,24 @@ def newest_values(status: Status, t: float, width: int, *, curves: bool = True) 
     return view.newest_values(width if curves else 0)
 
 
+class ExperimentGlance(NamedTuple):
+    """An experiment in few words: "running", "silent", "not watched" or "finished", and since when. `ended`: no process
+    goes on, though some did not close. `trouble`: what is wrong, the worst first.
+    """
+
+    state: str
+    words: str
+    ended: bool
+    trouble: list[str]
+
+
+def glance(status: Status, t: float, silent_s: Mapping[str, float]) -> ExperimentGlance:
+    """What the line of an experiment is made of. `t` and `silent_s` are those of a `Screen`."""
+    view = _View(status, "", Screen("", [status], t, watched=False, silent_s={status.experiment: silent_s}))
+    words = "" if view.state == _RUNNING else view.state_words
+    return ExperimentGlance(_STATES[view.state], words, view._has_ended, view.trouble_words)
+
+
 def fit(text: str, width: int) -> str:
     """Cut a text to `width` cells; a cut one ends with an ellipsis."""
     if cell_len(text) <= width:

@@ -13,19 +13,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from rlship_formats.clocks import KeptClocks
+from rlship_formats.reading import Clock
+from rlship_formats.records import MAX_STEP
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
-from rlship_sidecar.rows import Row
+from rlship_sidecar.rows import POINT, Row
 from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.scratch import scratch
 from rlship_sidecar.store import dead_letters, run_said, schema
-from rlship_sidecar.store.changes import MergedRun
+from rlship_sidecar.store.changes import MergedRun, SavedBlock
 from rlship_sidecar.store.store import StoreUnusable
 
 PIECE_ROWS = 500
@@ -34,9 +37,8 @@ EVERY_LETTER = -1
 _WAIT_S = 10.0
 
 
-class Snapshot:
-    """Rows below `count` of a store; `every` row, or only the last revision of each. If SQLite fails, `failing`
-    explains it.
+class StoreReader:
+    """A store that is open for reading. If SQLite fails, `failing` explains it.
 
     Every value in the file is checked before it is used, because anyone may have written the file. `MIN_ROW_BYTES`
     bounds the number of rows by the file's size. So neither a number in it nor a loop among its pages costs more than
@@ -49,16 +51,50 @@ class Snapshot:
         self._connection = connection
         self._failing = failing
         self._require_version(path)
-        connection.execute("begin")
-        self.count: int = self._ask("select coalesce(max(no) + 1, 0) from rows")[0][0]
-        with failing():
-            most = _size(connection) // MIN_ROW_BYTES
-            if type(self.count) is not int or self.count > most:
+
+    def store_id(self) -> str:
+        """The id of the store, by which its run at W&B is known: rows of another one are other rows."""
+        found = self._ask("select value from meta where key = 'store_id'")
+        if not found or not isinstance(found[0][0], str):
+            with self._failing():
+                raise sqlite3.DatabaseError("it has no id")
+        return str(found[0][0])[:64]
+
+    def row_count(self) -> int:
+        """How many rows there are now."""
+        return self._counted()[0]
+
+    def _counted(self) -> tuple[int, int]:
+        """How many rows there are, and how many the file's size allows."""
+        count = self._ask("select coalesce(max(no) + 1, 0) from rows")[0][0]
+        with self._failing():
+            most = _size(self._connection) // MIN_ROW_BYTES
+            if type(count) is not int or count > most:
                 raise sqlite3.DatabaseError(
-                    f"its last row is numbered {self.count - 1}, but its size allows only {most} rows"
+                    f"its last row is numbered {count - 1}, but its size allows only {most} rows"
                 )
-            self._final = self._find_final(most)
-        connection.execute("commit")
+        return count, most
+
+    def bodies(self, first: int, limit: int) -> list[tuple[int, bytes]]:
+        """The numbers and the JSON of rows from `first` on."""
+        found = self._ask("select no, body from rows where no >= ? order by no limit ?", (first, limit))
+        with self._failing():
+            if not all(type(no) is int and no >= first and isinstance(body, bytes) for no, body in found):
+                raise sqlite3.DatabaseError(f"what it has from row {first} on are no rows")
+        return found
+
+    def bodies_of(self, actor: str, kind: str, first: int, last: int, limit: int) -> list[tuple[int, bytes]]:
+        """The newest rows of an actor's units from `first` to `last`; of kind `point`, of all writers."""
+        exact = "kind = ?" if kind != POINT else "kind >= ? and kind < 'point;'"
+        found = self._ask(
+            f"select no, body from units join rows using (no) where actor = ? and {exact} and number between ? and ? "
+            "order by number limit ?",
+            (actor, kind if kind != POINT else f"{POINT}:", first, last, limit),
+        )
+        with self._failing():
+            if not all(type(no) is int and isinstance(body, bytes) for no, body in found):
+                raise sqlite3.DatabaseError(f"what it has of {actor} {kind} are no rows")
+        return found
 
     def _require_version(self, path: Path) -> None:
         """Raise StoreUnusable if the store has another version, or if no sidecar made it."""
@@ -79,28 +115,33 @@ class Snapshot:
                 "Use the rlship that wrote it, or make rows from the files: rlship replay.",
             )
 
-    def _find_final(self, most: int) -> bytearray:
-        """Which rows are the last of their units, as one bit a row."""
-        final = bytearray(self.count // 8 + 1)
-        for found, (no,) in enumerate(self._connection.execute("select no from units")):
-            if type(no) is not int or not 0 <= no < self.count or found >= most:
-                raise sqlite3.DatabaseError(f"a unit's row is {no!r}, where there are {self.count}")
-            final[no >> 3] |= 1 << (no & 7)
-        return final
-
     def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._failing():
             return self._connection.execute(sql, values).fetchall()
 
-    def rows(self, *, every: bool) -> Iterator[Row]:
-        """Rows in the order of their numbers, a piece at a time in memory."""
-        first = 0
-        piece = "select no, body from rows where no >= ? and no < ? order by no limit ?"
-        while found := self._ask(piece, (first, self.count, PIECE_ROWS)):
-            for no, body in found:
-                if every or self._final[no >> 3] & 1 << (no & 7):
-                    yield self._row(no, body)
-            first = found[-1][0] + 1
+    def blocks(self, first: int | None, last: int | None) -> dict[str, list[SavedBlock]]:
+        """The finished blocks of every file, in file order: where the records of which steps are. If steps are given,
+        only those that may hold records of steps from `first` to `last`, and the last block of each file.
+        """
+        found: dict[str, list[SavedBlock]] = {}
+        if first is None and last is None:
+            records = self._ask("select * from blocks order by file, start")
+        else:
+            bounds = MAX_STEP if last is None else last, -1 if first is None else first
+            records = self._ask("select * from blocks where lowest <= ? and highest >= ?", bounds)
+            # SQLite takes the other columns from the row with the greatest start.
+            newest = self._ask("select *, max(start) from blocks group by file")
+            records = sorted({*records, *(record[:-1] for record in newest)}, key=lambda record: record[:2])
+        for record in records:
+            found.setdefault(record[0], []).append(SavedBlock(*record))
+        return found
+
+    def clocks(self) -> KeptClocks:
+        """How far hosts' clocks were off."""
+        found = KeptClocks()
+        for host, *record in self._ask("select host, t, offset, err from clocks order by host, t"):
+            found.add(host, Clock(*record))
+        return found
 
     def rows_by_unit(self, kinds: Sequence[str]) -> Iterator[Row]:
         """The newest rows of units of some kinds, by (actor, kind, index), a piece at a time in memory. Each is as new
@@ -123,6 +164,11 @@ class Snapshot:
                 last = tuple(unit)
                 yield row
 
+    def rows_at(self, actor: str, kind: str, number: int) -> Iterator[Row]:
+        """The newest row of a unit, if there is one."""
+        for no, body in self.bodies_of(actor, kind, number, number, 1):
+            yield self._row(no, body)
+
     def past_rows(self, actor: str) -> dict[int, list[Row]] | None:
         """What steps of an actor were before they were done again, by step. None: an earlier release made the store,
         and the former revisions of rows say so.
@@ -140,14 +186,6 @@ class Snapshot:
         except (ValueError, LookupError, TypeError, AttributeError) as problem:
             with self._failing():
                 raise sqlite3.DatabaseError(f"row {no} cannot be decoded") from problem
-
-    def store_id(self) -> str:
-        """The id of the store, by which its run at W&B is known."""
-        found = self._ask("select value from meta where key = 'store_id'")
-        if not found or not isinstance(found[0][0], str):
-            with self._failing():
-                raise sqlite3.DatabaseError("it has no id")
-        return str(found[0][0])
 
     def units(self) -> list[tuple[str, str]]:
         """(actor, kind) of all units; all points are of one kind."""
@@ -186,13 +224,60 @@ class Snapshot:
             yield from dead_letters.totals(self._connection)
 
 
+class Snapshot(StoreReader):
+    """Rows below `count` of a store; `every` row, or only the last revision of each."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, failing: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        super().__init__(connection, path, failing)
+        connection.execute("begin")
+        self.count, most = self._counted()
+        with failing():
+            self._final = self._find_final(most)
+        connection.execute("commit")
+
+    def _find_final(self, most: int) -> bytearray:
+        """Which rows are the last of their units, as one bit a row."""
+        final = bytearray(self.count // 8 + 1)
+        for found, (no,) in enumerate(self._connection.execute("select no from units")):
+            if type(no) is not int or not 0 <= no < self.count or found >= most:
+                raise sqlite3.DatabaseError(f"a unit's row is {no!r}, where there are {self.count}")
+            final[no >> 3] |= 1 << (no & 7)
+        return final
+
+    def rows(self, *, every: bool) -> Iterator[Row]:
+        """Rows in the order of their numbers, a piece at a time in memory."""
+        first = 0
+        piece = "select no, body from rows where no >= ? and no < ? order by no limit ?"
+        while found := self._ask(piece, (first, self.count, PIECE_ROWS)):
+            for no, body in found:
+                if every or self.is_final(no):
+                    yield self._row(no, body)
+            first = found[-1][0] + 1
+
+    def is_final(self, no: int) -> bool:
+        """Whether row `no` was the last of its unit."""
+        return bool(self._final[no >> 3] & 1 << (no & 7))
+
+
 def _place_of(row: Row) -> tuple[str, str, int]:
     return row.unit.actor, row.unit.kind_on_disk, row.unit.index
 
 
+Reader = TypeVar("Reader", bound=StoreReader)
+
+
 @contextmanager
 def look(state_dir: Path) -> Iterator[Snapshot | None]:
-    """The newest store in a state folder, or None without a store.
+    """The newest store in a state folder as it is at one moment, or None without a store; see `reading`."""
+    with reading(state_dir, Snapshot) as snapshot:
+        yield snapshot
+
+
+@contextmanager
+def reading(state_dir: Path, reader: type[Reader]) -> Iterator[Reader | None]:
+    """The newest store in a state folder, open for a short time, or None without a store.
 
     Raises RlshipError if it cannot be read, or if another sidecar took over meanwhile. Nothing is written to the store
     or left beside it. SQLite would leave files beside a store that no process has open, so such a store is opened as
@@ -210,8 +295,9 @@ def look(state_dir: Path) -> Iterator[Snapshot | None]:
                 connection, still = stack.enter_context(_opened(path))
             except OSError as problem:
                 raise sqlite3.OperationalError(str(problem)) from problem
-            snapshot = Snapshot(connection, path, failing)
-        yield snapshot
+            is_new = connection.execute("select 1 from sqlite_master limit 1").fetchone() is None
+            opened = None if is_new else reader(connection, path, failing)  # its sidecar has just begun to make it
+        yield opened
         _require_the_same(state_dir, before, still=still)
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rlship_sidecar.cli import places
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.report import terminal
+from rlship_sidecar.tail.ending import last_close
 
 if TYPE_CHECKING:
     from rlship_sidecar.ownership.lease import Owner
@@ -162,7 +162,7 @@ def ended(now: Status) -> EndedProcesses:
                 silent_s[writer.file] = min(silent_s[writer.file], max(0.0, t - written))
                 if written > now.t:
                     ends.unread.add(writer.file)
-            close = places.last_close(file)
+            close = last_close(file)
             if close is not None and not (close.rolls or close.failed):
                 ends.closed.add(writer.file)
     return ended_processes(now, silent_s, ends)

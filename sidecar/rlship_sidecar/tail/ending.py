@@ -1,0 +1,24 @@
+"""How a writer's file ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+
+from rlship_formats.reading import Body, Close, read_close
+from rlship_sidecar.plainfiles import open_plain
+
+TAIL_BYTES = 4096  # a writer's `close` is shorter
+
+
+def last_close(file: Path) -> Close | None:
+    """The `close` that is the last line of a writer's file, if it is one. A file that cannot be read has none."""
+    try:
+        with open(open_plain(os.fspath(file)), "rb") as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - TAIL_BYTES))
+            body: Body = orjson.loads(opened.read().rstrip(b"\n").rpartition(b"\n")[2])
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return read_close(body, 0.0, None) if isinstance(body, dict) and body.get("kind") == "close" else None

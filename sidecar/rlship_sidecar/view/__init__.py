@@ -1,0 +1,1 @@
+"""The page that shows experiments in a browser, and the server that answers it."""

@@ -1,0 +1,241 @@
+"""The server of the page: which request is answered by what."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from rlship_sidecar.errors import RlshipError, UsageProblem
+from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.view import answers, asking, assets
+from rlship_sidecar.view.contract import Refusal
+from rlship_sidecar.view.guard import Guard
+from rlship_sidecar.view.library import Library
+from rlship_sidecar.view.live import MAX_SUBSCRIBERS, Channel, ListChannel
+from rlship_sidecar.view.sending import encoded, json_response
+from rlship_sidecar.view.shown import Shown
+from rlship_sidecar.view.texts import text
+
+CACHE_BYTES = 16 << 20  # of answers, of all experiments
+HELD_BYTES = 96 << 20  # of rollups; beyond it those that no page looks at are let go
+AT_ONCE = 4  # answers
+TIDY_EVERY_S = 5.0
+NDJSON = "application/x-ndjson"
+_SLOW = ("why", "diff", "spans", "rollouts", "events")  # these read much, one at a time
+Version = tuple[object, ...]
+T = TypeVar("T")
+
+
+@dataclass
+class AnswerCache:
+    """Encoded answers by request, the oldest use first. One of another version is made anew."""
+
+    size: int = 0
+    held: OrderedDict[str, tuple[Version, bytes]] = field(default_factory=OrderedDict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, request: str, version: Version) -> bytes | None:
+        """An answer of this version."""
+        with self.lock:
+            found = self.held.get(request)
+            if found is None or found[0] != version:
+                return None
+            self.held.move_to_end(request)
+            return found[1]
+
+    def put(self, request: str, version: Version, body: bytes) -> None:
+        """Keep an answer, if it is small enough to be one of several."""
+        with self.lock:
+            former = self.held.pop(request, None)
+            self.size -= len(former[1]) if former is not None else 0
+            if len(body) > CACHE_BYTES // 4:
+                return
+            self.held[request] = version, body
+            self.size += len(body)
+            while self.size > CACHE_BYTES:
+                self.size -= len(self.held.popitem(last=False)[1][1])
+
+
+class PageServer:
+    """Answers requests about the experiments of a library."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._channels: dict[str, Channel] = {}
+        self._list = ListChannel(library)
+        self._cache = AnswerCache()
+        self._quick = asyncio.Semaphore(AT_ONCE)
+        self._slow = asyncio.Semaphore(1)
+
+    def app(self, token: str, hosts: Collection[str]) -> ASGIApp:
+        """The application, guarded."""
+        routes = [
+            Route("/api/experiments", self._experiments),
+            Route("/api/live", self._live_list),
+            Route("/api/e/{experiment}/live", self._live),
+            Route("/api/e/{experiment}/{name}", self._about),
+            Route("/{path:path}", assets.serve),
+        ]
+        handlers: Mapping[Any, Any] = {RlshipError: _refused, Exception: _failed}
+        return Guard(Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan), token, hosts)
+
+    def end_streams(self) -> None:
+        """End all live streams, so that the server can stop."""
+        self._list.end_streams()
+        for channel in self._channels.values():
+            channel.end_streams()
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        tidying = asyncio.create_task(self._tidy())
+        try:
+            yield
+        finally:
+            tidying.cancel()
+            await self._list.close()
+            for channel in list(self._channels.values()):
+                await channel.close()
+
+    async def _tidy(self) -> None:
+        """Let go of what no page looks at, once there is too much of it."""
+        while True:
+            await asyncio.sleep(TIDY_EVERY_S)
+            held = sorted(self._channels.items(), key=lambda one: one[1].used)
+            total = sum(_bytes(channel) for _, channel in held)
+            for one, channel in held:
+                if channel.is_idle or (total > HELD_BYTES and not channel.subscribers and len(self._channels) > 1):
+                    total -= _bytes(channel)
+                    del self._channels[one]
+                    await channel.close()
+
+    async def _channel(self, one: str) -> Channel:
+        channel = self._channels.get(one)
+        if channel is None:
+            folders = await asyncio.to_thread(self._folders)
+            path = folders.get(one)
+            if path is None:
+                raise UnknownExperiment(
+                    f"there is no experiment {text(one, 40)!r} in {self.library.directory}", "open the list again"
+                )
+            is_local = await asyncio.to_thread(lambda: filesystem_of(str(path.resolve())).local)
+            channel = self._channels.setdefault(one, Channel(Shown(self.library, one, path), is_local=is_local))
+        channel.touch()
+        return channel
+
+    def _folders(self) -> Mapping[str, Any]:
+        try:
+            return self.library.folders()
+        except OSError as problem:
+            raise RlshipError(
+                f"{self.library.directory} cannot be read: {problem.strerror}", "is its filesystem mounted?"
+            ) from problem
+
+    # Requests ---------------------------------------------------------------------------------------------------------
+
+    async def _experiments(self, request: Request) -> Response:
+        asking.only(_parameters(request), ())
+        return json_response(await asyncio.to_thread(lambda: encoded(self.library.listed())))
+
+    async def _live_list(self, request: Request) -> Response:
+        asking.only(_parameters(request), ())
+        return StreamingResponse(self._list.stream(), media_type=NDJSON)
+
+    async def _live(self, request: Request) -> Response:
+        given = _parameters(request)
+        asking.only(given, ("store", "row", "r"))
+        row = asking.step(given, "row")
+        channel = await self._channel(request.path_params["experiment"])
+        if sum(len(one.subscribers) for one in self._channels.values()) >= MAX_SUBSCRIBERS:
+            raise RlshipError(f"{MAX_SUBSCRIBERS} pages are open already", "close some of them")
+        ranks = frozenset(asking.words(given, "r", 32))
+        return StreamingResponse(channel.stream(given.get("store", ""), row, ranks), media_type=NDJSON)
+
+    async def _about(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        given = _parameters(request)
+        channel = await self._channel(request.path_params["experiment"])
+        await channel.ready()
+        if channel.trouble is not None:
+            raise channel.trouble
+        if name == "diff":
+            asking.only(given, ("with", "rtol", "atol"))
+            other = await self._channel(given.get("with", ""))
+            await other.ready()
+            return json_response(
+                await self._answered(partial(answers.diff, channel.shown, given, other.shown), self._slow)
+            )
+        answer = answers.ANSWERS.get(name)
+        if answer is None:
+            raise answers.unknown_error(name)
+        version: Version = channel.shown.version()
+        kept = f"{channel.shown.id}/{name}?{request.url.query}"
+        body = self._cache.get(kept, version)
+        if body is None:
+            turn = self._slow if name in _SLOW else self._quick
+            body = await self._answered(partial(answer, channel.shown, given), turn)
+            if name not in answers.OF_THE_MOMENT and channel.shown.progress is None and name not in _SLOW[2:]:
+                self._cache.put(kept, version, body)
+        return json_response(body)
+
+    async def _answered(self, make: Callable[[], Any], turn: asyncio.Semaphore) -> bytes:
+        async with turn:
+            return await asyncio.to_thread(lambda: encoded(_checked(make)))
+
+
+class UnknownExperiment(UsageProblem):
+    """No experiment has the id."""
+
+
+def _checked(make: Callable[[], T]) -> T:
+    """What `make` answers. What a store that no sidecar wrote makes of it becomes a refusal."""
+    try:
+        return make()
+    except (TypeError, ValueError, LookupError, AttributeError) as problem:
+        raise RlshipError(
+            f"what is stored of this experiment cannot be used: {type(problem).__name__}: {text(problem, 200)}",
+            "make the rows again from the files: rlship replay",
+        ) from problem
+
+
+def _parameters(request: Request) -> dict[str, str]:
+    """The parameters of a request. One that is given twice is refused."""
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in found:
+            raise UsageProblem(f"{text(name, 40)} is given twice", "give it once, with commas between its items")
+        found[name] = value
+    return found
+
+
+def _bytes(channel: Channel) -> int:
+    followed = channel.shown.followed
+    return 0 if followed is None else followed.rollup.nbytes
+
+
+def _refused(request: Request, problem: RlshipError) -> Response:
+    status, code = 503, "store"
+    if isinstance(problem, UnknownExperiment):
+        status, code = 404, "unknown"
+    elif isinstance(problem, UsageProblem):
+        status, code = 400, "parameter"
+    refusal: Refusal = {"code": code, "error": text(problem.message), "hint": text(problem.hint)}
+    return json_response(encoded(refusal), status)
+
+
+def _failed(request: Request, problem: Exception) -> Response:
+    """An error of the server itself; its traceback goes to standard error."""
+    said = f"the server failed: {type(problem).__name__}"
+    refusal: Refusal = {"code": "internal", "error": said, "hint": "what `rlship view` printed says more"}
+    return json_response(encoded(refusal), 500)

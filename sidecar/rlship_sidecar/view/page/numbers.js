@@ -1,0 +1,65 @@
+// Numbers, times and durations as people read them.
+
+/** A number with at most `digits` significant digits; what is not there is a dash. */
+export function number(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(digits - 1).replace("e+", "e");
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1))))).toLocaleString("en", { maximumFractionDigits: 8 });
+}
+
+/** "1 step", "3 steps". */
+export function counted(count, noun) {
+  return `${number(count, 9)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** Bytes in units of 1,024. */
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let at = 0;
+  let left = value;
+  while (Math.abs(left) >= 1024 && at < units.length - 1) {
+    left /= 1024;
+    at += 1;
+  }
+  return `${number(left, 3)} ${units[at]}`;
+}
+
+/** Seconds as people say them. */
+export function seconds(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size < 1e-3) return `${number(value * 1e6, 3)} µs`;
+  if (size < 1) return `${number(value * 1e3, 3)} ms`;
+  if (size < 120) return `${number(value, 3)} s`;
+  if (size < 7200) return `${number(value / 60, 3)} min`;
+  return size < 172800 ? `${number(value / 3600, 3)} h` : `${number(value / 86400, 3)} d`;
+}
+
+/** Unix seconds as a time of day with its date, in UTC. */
+export function clock(t) {
+  if (!Number.isFinite(t) || Math.abs(t) > 8.6e12) return "–";
+  return new Date(t * 1000).toISOString().replace("T", " ").slice(0, 19);
+}
+
+/** The middle of finite numbers; null without any. */
+export function median(values) {
+  const sorted = Float64Array.from(values.filter((value) => Number.isFinite(value))).sort();
+  if (!sorted.length) return null;
+  const half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+/** About `count` round places between low and high. */
+export function ticks(low, high, count) {
+  const rough = (high - low) / Math.max(count, 1);
+  if (!(rough > 0) || !Number.isFinite(rough)) return [];
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((times) => times * power >= rough) * power;
+  const found = [];
+  for (let at = Math.ceil(low / step); at * step <= high; at += 1) found.push(at * step);
+  return found;
+}

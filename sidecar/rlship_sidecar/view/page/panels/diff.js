@@ -1,0 +1,50 @@
+// What two runs differ in: run data, ranks, and for each metric the first step at which they part.
+
+import { h, plain, show, table } from "../dom.js";
+import { number } from "../numbers.js";
+import { described } from "./overview.js";
+import { value } from "./rundata.js";
+
+export const diff = {
+  id: "diff",
+  title: "Diff",
+  make(host, ctx) {
+    const others = ctx.listed.experiments.filter((entry) => entry.id !== ctx.run.id);
+    const other = h("select", { id: "diff-with" }, others.map((entry) => h("option", { value: entry.id }, plain(entry.name, 120))));
+    const rtol = h("input", { id: "diff-rtol", inputmode: "decimal", value: "0", size: 8 });
+    const atol = h("input", { id: "diff-atol", inputmode: "decimal", value: "0", size: 8 });
+    const list = h("div", { role: "status" });
+    let closed = false;
+    const compare = async (event) => {
+      event?.preventDefault();
+      show(list, h("p", { class: "quiet" }, "Comparing …"));
+      try {
+        const said = await ctx.run.ask("diff", { with: other.value, rtol: rtol.value || "0", atol: atol.value || "0" });
+        if (!closed) draw(list, said, ctx);
+      } catch (error) {
+        if (!closed) show(list, h("p", { class: "note bad" }, [error.message, error.hint].filter(Boolean).join(" ")));
+      }
+    };
+    const form = h("form", { class: "tools", on: { submit: compare } }, h("label", {}, "Compare with ", other), h("label", {}, "Relative tolerance ", rtol), h("label", {}, "Absolute tolerance ", atol), h("button", { class: "main" }, "Compare"));
+    show(host, h("h2", {}, "Diff of two runs"),
+      !ctx.run.source.live ? h("p", { class: "note" }, "An exported file holds one run. `rlship diff A B` compares two.")
+        : others.length ? form : h("p", { class: "note" }, "There is no other experiment in this folder. `rlship diff A B` compares any two."),
+      list);
+    return () => { closed = true; };
+  },
+};
+
+function draw(list, said, ctx) {
+  const parted = said.metrics.filter((metric) => metric.first || metric.in_a !== metric.in_b);
+  show(list,
+    h("p", { class: parted.length || said.run.length ? "note" : "note good" }, `${number(said.both)} metrics are in both runs, ${number(said.equal)} of them equal.`),
+    said.run.length ? table("Run data", ["Key", plain(said.a, 60), plain(said.b, 60)], said.run.map((each) => [h("span", { class: "name" }, `${each.part}.${each.key}`), h("span", { class: "text" }, value(each.a)), h("span", { class: "text" }, value(each.b))])) : null,
+    said.ranks.length ? h("ul", {}, said.ranks.map((each) => h("li", { class: "text" }, described(each)))) : null,
+    parted.length ? table("Metrics that part", ["Metric", "First step", plain(said.a, 60), plain(said.b, 60), "Steps apart", "Widest at", "Note"], parted.map((metric) => h("tr", { data: { parted: metric.key } }, [
+      h("span", { class: "name" }, metric.key),
+      metric.first ? h("button", { on: { click: () => ctx.open("metrics", { at: metric.first.step, filter: metric.key.slice(0, 200) }) } }, number(metric.first.step, 9)) : "–",
+      number(metric.first?.a, 8), number(metric.first?.b, 8), number(metric.apart),
+      metric.widest ? `${number(metric.widest.step, 9)}: ${number(metric.widest.a)} and ${number(metric.widest.b)}` : "–",
+      metric.of_time ? "a time or a rate" : metric.in_a !== metric.in_b ? `${number(metric.in_a)} and ${number(metric.in_b)} values` : "",
+    ].map((cell) => h("td", {}, cell))))) : null);
+}

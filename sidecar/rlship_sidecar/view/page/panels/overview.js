@@ -1,0 +1,125 @@
+// The overview: how the run is, its headline charts, who takes part, and what is missing or was refused.
+
+import { ChartGrid } from "../grid.js";
+import { h, show, table } from "../dom.js";
+import { clock, number, seconds } from "../numbers.js";
+
+export const STATES = {
+  running: ["Running", "good"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
+  stopped: ["Stopped", "warn"], unwatched: ["No rows yet", "warn"], unreadable: ["Unreadable", "bad"],
+};
+const HEADLINES = 12;
+
+export const overview = {
+  id: "overview",
+  title: "Overview",
+  make(host, ctx) {
+    const facts = h("div", {});
+    const charts = h("section", { class: "section", "aria-label": "Headline charts" });
+    const details = h("div", {});
+    show(host, h("h2", { class: "unseen" }, "Overview"), facts, charts, details);
+    const grid = new ChartGrid(charts, ctx, headlines(ctx.run), { onPick: (step) => ctx.open("rollouts", { at: step }) });
+    const draw = () => {
+      show(facts, tiles(ctx.run), notes(ctx.run));
+      show(details, actors(ctx.run.overview), refused(ctx.run.overview), sinks(ctx.run.overview), writers(ctx.run.overview));
+    };
+    draw();
+    const quit = ctx.run.listen((what) => {
+      if (["all", "overview", "alerts", "trouble"].includes(what)) draw();
+      if (what === "all" || what === "metrics") grid.put(headlines(ctx.run));
+    });
+    return () => { quit(); grid.close(); };
+  },
+};
+
+/** The charts that a person looks at first. */
+export function headlines(run) {
+  const all = [...run.metrics.values()];
+  const first = all.filter((metric) => metric.headline !== null).sort((a, b) => a.headline - b.headline);
+  // A run of names that the catalogue does not have shows its first ones.
+  return (first.length ? first : all.filter((metric) => !["alert", "ledger"].includes(metric.kind)).slice(0, 6))
+    .slice(0, HEADLINES)
+    .map((metric, at) => ({ title: metric.key, ids: [metric.id], colours: [`c${at % 5}`], about: metric.about }));
+}
+
+function tiles(run) {
+  const { entry } = run.overview;
+  const [word, colour] = STATES[entry.state] ?? [entry.state, ""];
+  const facts = [
+    ["State", h("span", { class: colour, data: { fact: "state" } }, word)],
+    ["Step", fact("step", number(entry.step, 9))],
+    ["Steps a second", fact("speed", number(entry.steps_per_s, 3))],
+    ["Ranks", fact("ranks", `${number(entry.ranks)} of ${number(entry.expected)}`, entry.ranks < entry.expected ? "bad" : "")],
+    ["Rows", fact("rows", number(run.row, 9))],
+    ["Alerts", fact("alerts", entry.firing ? `${number(entry.firing)} firing` : `${number(entry.episodes)} past`, entry.firing ? "bad" : "")],
+    ["Began (UTC)", fact("began", clock(entry.began), "small")],
+    ["Newest line (UTC)", fact("newest", clock(entry.newest), "small")],
+  ];
+  return h("dl", { class: "tiles", "aria-label": "State of the run" }, facts.map(([name, value]) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function fact(name, value, colour = "") {
+  return h("span", { class: colour, data: { fact: name } }, value);
+}
+
+function notes(run) {
+  const { overview: said } = run;
+  const lines = [...new Set([said.entry.note, ...said.entry.trouble, ...said.notes].filter(Boolean))];
+  const progress = said.progress === null ? null : h("p", { class: "note" }, `${said.doing || "Rows are made"}: `,
+    h("progress", { max: 1, value: String(said.progress), "aria-label": "Progress" }), ` ${Math.round(said.progress * 100)} %`);
+  return h("div", { class: "section" }, progress, lines.map((line) => h("p", { class: `note ${said.entry.trouble.includes(line) ? "bad" : "plain"}` }, line)));
+}
+
+function actors(said) {
+  const rows = said.actors.map((actor) => [
+    h("span", { class: "name" }, actor.actor, actor.lead ? h("span", { class: "quiet" }, " (lead)") : null),
+    number(actor.step, 9), number(actor.open_step, 9), number(actor.steps_per_s, 3), seconds(actor.lag_s),
+    h("span", { data: { actor: actor.actor }, class: actor.ranks < actor.expected ? "bad" : "" }, `${number(actor.ranks)} of ${number(actor.expected)}`),
+    names(actor.missing), names(actor.absent), actor.note,
+  ]);
+  return section("Actors", rows.length
+    ? table("Actors and their ranks", ["Actor", "Step", "Open step", "Steps a second", "Lag", "Ranks", "Missing", "Never came", "Note"], rows, { class: "wide" })
+    : h("p", { class: "quiet" }, "No actor has a row yet."));
+}
+
+function names(ranks) {
+  if (!ranks.length) return "";
+  return h("span", { class: "bad" }, ranks.slice(0, 40).join(", "), ranks.length > 40 ? ` and ${ranks.length - 40} more` : "");
+}
+
+function refused(said) {
+  const rows = said.refused.map((each) => [each.what, h("span", { class: "name" }, each.where), each.reason, number(each.count), h("code", { class: "text" }, each.excerpt)]);
+  const lists = [["Lacking", said.lacking], ["Ranks that are short of a metric", said.short], ["Values that are not finite", said.nonfinite]]
+    .filter(([, found]) => found.length)
+    .map(([title, found]) => h("div", {}, h("h3", {}, title), h("ul", {}, found.slice(0, 50).map((each) => h("li", { class: "text" }, described(each))))));
+  return section("Missing or refused", [
+    rows.length ? table(`Refused: ${number(said.refused_in_all)} in all`, ["What", "Where", "Why", "Times", "Excerpt"], rows) : h("p", { class: "quiet" }, "Nothing was refused."),
+    lists,
+  ]);
+}
+
+/** Plain data as a line of text. */
+export function described(value) {
+  if (Array.isArray(value)) return value.map(described).join(", ");
+  if (value && typeof value === "object") return Object.entries(value).map(([key, each]) => `${key}: ${described(each)}`).join("; ");
+  return typeof value === "number" ? number(value, 6) : String(value);
+}
+
+function sinks(said) {
+  if (!said.sinks.length) return null;
+  return section("Sinks", h("ul", {}, said.sinks.map((sink) => h("li", { class: "text" }, described(sink)))));
+}
+
+function writers(said) {
+  const rows = said.writers.map((writer) => [
+    h("span", { class: "name" }, writer.actor), writer.rank, number(writer.attempt), h("span", { class: "name" }, writer.host), writer.pid || "",
+    number(writer.step, 9), h("span", { class: ["failed", "silent"].includes(writer.state) ? "bad" : "" }, writer.state), seconds(writer.silent_s), writer.note,
+  ]);
+  const title = `Processes: ${number(said.writers.length)} of ${number(said.writers_in_all)}`;
+  return h("details", { class: "section" }, h("summary", {}, title),
+    table(title, ["Actor", "Rank", "Attempt", "Host", "Pid", "Step", "State", "Silent for", "Note"], rows, { class: "wide" }));
+}
+
+export function section(title, ...content) {
+  return h("section", { class: "section", "aria-label": title }, h("h2", {}, title), content);
+}

@@ -1,0 +1,46 @@
+// Memory of ranks as lines: the median between the least and the greatest rank, the worst rank, and fragmentation.
+
+/** Lines of an answer to /ranks: steps, median, least, greatest, and the values of the chosen rank, else of the worst. */
+export function memoryLines(said, values, clock, chosen) {
+  const { grid } = said;
+  const x = grid.axis === "step" ? grid.x : grid.x.map((t) => clock.step(t));
+  const wanted = said.ranks.indexOf(chosen);
+  const worst = wanted < 0 ? worstRank(said) : wanted;
+  const columns = said.mean?.columns ?? x.length;
+  const own = worst < 0 ? x.map(() => null) : x.map((_, at) => finite(values[worst * columns + at]));
+  return { x, median: said.median, low: said.low, high: said.high, own, worst };
+}
+
+/** The rank that has the greatest value of all; -1 without any value. */
+export function worstRank(said) {
+  let best = -1;
+  said.high.forEach((value, at) => {
+    if (value !== null && said.high_rank[at] >= 0 && (best < 0 || value > said.high[best])) best = at;
+  });
+  return best < 0 ? -1 : said.high_rank[best];
+}
+
+function finite(value) {
+  return Number.isNaN(value) || value === undefined ? null : value;
+}
+
+/** (reserved - allocated) / reserved of two lines that have the same steps; null where one lacks. */
+export function fragmentation(allocated, reserved) {
+  const other = new Map(allocated.x.map((x, at) => [x, allocated.median[at]]));
+  return reserved.x.map((x, at) => {
+    const [whole, used] = [reserved.median[at], other.get(x)];
+    return whole > 0 && used !== null && used !== undefined ? (whole - used) / whole : null;
+  });
+}
+
+/** Which metrics of memory an actor has: {actor, capacity, allocated, reserved, others}, by actor. */
+export function memoryGroups(metrics) {
+  const groups = new Map();
+  for (const metric of metrics) {
+    if (!groups.has(metric.actor)) groups.set(metric.actor, { actor: metric.actor, capacity: null, shown: [] });
+    const group = groups.get(metric.actor);
+    if (/capacity|_limit$|mem\/total/.test(metric.name)) group.capacity ??= metric;
+    else group.shown.push(metric);
+  }
+  return [...groups.values()].filter((group) => group.shown.length);
+}

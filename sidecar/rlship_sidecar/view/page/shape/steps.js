@@ -1,0 +1,51 @@
+// Steps of the lead as times, and back, so that one cursor and one range hold for what has steps and what has times.
+
+export class StepClock {
+  /** Steps ended at times: both rise. Without two of them, "steps" are seconds since `began`. */
+  constructor(x, t, began = 0) {
+    this.x = [];
+    this.t = [];
+    this.began = began;
+    for (let at = 0; at < x.length; at += 1) this.add(x[at], t[at]);
+  }
+
+  /** A step that ended; one at or below the last step is known. */
+  add(x, t) {
+    const last = this.x.length - 1;
+    if (last >= 0 && (x <= this.x[last] || t <= this.t[last])) return;
+    this.x.push(x);
+    this.t.push(t);
+  }
+
+  get known() {
+    return this.x.length > 1;
+  }
+
+  step(t) {
+    return this.known ? between(this.t, this.x, t) : t - this.began;
+  }
+
+  time(step) {
+    return this.known ? between(this.x, this.t, step) : step + this.began;
+  }
+}
+
+/** Straight lines between known places, and on beyond the ends at the mean slope. */
+function between(from, to, value) {
+  const last = from.length - 1;
+  if (value <= from[0]) return to[0] + (value - from[0]) * slope(from, to);
+  if (value >= from[last]) return to[last] + (value - from[last]) * slope(from, to);
+  let low = 0;
+  let high = last;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (from[middle] <= value) low = middle;
+    else high = middle;
+  }
+  return to[low] + ((value - from[low]) / (from[high] - from[low])) * (to[high] - to[low]);
+}
+
+function slope(from, to) {
+  const last = from.length - 1;
+  return (to[last] - to[0]) / (from[last] - from[0]);
+}

@@ -1,0 +1,215 @@
+"""The timeline: spans of all processes in lanes, and what share of each step the stages take. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rlship_sidecar.align.lineage import replica_key
+from rlship_sidecar.view.contract import Barriers, SpanColumns, Stages, TimelineLane
+from rlship_sidecar.view.records import FoundRecord
+from rlship_sidecar.view.texts import text
+
+MAIN = "main"
+MAX_NAME = 200
+MAX_STAGES = 12
+MAX_LANES = 5_000
+_SLACK_S = 20e-6  # two readings of the clock make neighbours overlap by this much
+
+
+class _Drawn(NamedTuple):
+    dur: float
+    t: float
+    lane: int
+    name: int
+    step: int
+    err: str
+
+
+@dataclass(slots=True)
+class _Lane:
+    actor: str
+    replica: str
+    rank: int
+    attempt: int
+    host: str
+    name: str
+    file: str
+
+
+@dataclass(slots=True)
+class SpanTimeline:
+    """Collects spans and barriers. Beyond `limit` spans the shortest are left out and counted."""
+
+    limit: int
+    lead: str
+    lanes: dict[tuple[str, str], int] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    left_out: int = 0
+    _lanes: list[_Lane] = field(default_factory=list)
+    _heap: list[_Drawn] = field(default_factory=list)
+    _barriers: list[tuple[float, int, int]] = field(default_factory=list)
+
+    def take(self, found: Iterable[FoundRecord]) -> None:
+        """Take records in any order."""
+        for one in found:
+            if one.entry.kind == "barrier":
+                lane = self._lane(one, MAIN)
+                if lane >= 0 and one.entry.step is not None:
+                    self._barriers.append((one.t, lane, one.entry.step))
+                continue
+            span = one.entry.body
+            lane = self._lane(one, text(span.lane, MAX_NAME))
+            if lane < 0:
+                self.left_out += 1
+                continue
+            name = self.names.setdefault(text(span.name, MAX_NAME), len(self.names))
+            step = -1 if one.entry.step is None else one.entry.step
+            drawn = _Drawn(span.dur, one.t, lane, name, step, text(span.err, 500) if span.err is not None else "")
+            if len(self._heap) < self.limit:
+                heapq.heappush(self._heap, drawn)
+            else:
+                heapq.heappushpop(self._heap, drawn)
+                self.left_out += 1
+
+    def _lane(self, one: FoundRecord, name: str) -> int:
+        file = one.place.rpartition(":")[0]
+        key = file, name
+        if key not in self.lanes:
+            if len(self.lanes) >= MAX_LANES:
+                return -1
+            self.lanes[key] = len(self._lanes)
+            opened = one.opened
+            self._lanes.append(
+                _Lane(opened.actor, opened.replica, opened.rank, opened.attempt, opened.host or "", name, file)
+            )
+        return self.lanes[key]
+
+    def answer(self) -> dict[str, Any]:
+        """The parts of the answer that spans make."""
+        order = sorted(range(len(self._lanes)), key=self._order)
+        place = {old: new for new, old in enumerate(order)}
+        spans = sorted(self._heap, key=lambda one: (place[one.lane], one.t, -one.dur))
+        times = [one.t for one in spans] + [t for t, _, _ in self._barriers]
+        origin = min(times, default=0.0)
+        end = max([one.t + one.dur for one in spans] + [t for t, _, _ in self._barriers], default=0.0)
+        depths = _depths(spans)
+        columns: SpanColumns = {
+            "lane": [place[one.lane] for one in spans],
+            "name": [one.name for one in spans],
+            "t": [round(one.t - origin, 6) for one in spans],
+            "dur": [round(one.dur, 6) for one in spans],
+            "step": [one.step for one in spans],
+            "depth": depths,
+            "err": {str(at): one.err for at, one in enumerate(spans) if one.err},
+        }
+        barriers = sorted(self._barriers)
+        shown: Barriers = {
+            "lane": [place[lane] for _, lane, _ in barriers],
+            "step": [step for _, _, step in barriers],
+            "t": [round(t - origin, 6) for t, _, _ in barriers],
+        }
+        return {
+            "origin": origin,
+            "found": (origin, end) if times else None,
+            "lanes": [self._shown(self._lanes[old]) for old in order],
+            "names": list(self.names),
+            "spans": columns,
+            "barriers": shown,
+            "stages": self._stages(spans, depths),
+            "left_out": self.left_out,
+        }
+
+    def _order(self, at: int) -> tuple[Any, ...]:
+        lane = self._lanes[at]
+        rank = (lane.actor != self.lead, lane.actor, *replica_key(lane.replica), lane.rank, lane.attempt, lane.file)
+        return (*rank, lane.name != MAIN, lane.name)
+
+    @staticmethod
+    def _shown(lane: _Lane) -> TimelineLane:
+        rank = f"{lane.replica}.{lane.rank}"
+        return {
+            "id": lane_id(lane.file, lane.name),
+            "actor": text(lane.actor),
+            "rank": text(rank),
+            "host": text(lane.host),
+            "attempt": lane.attempt,
+            "name": lane.name,
+        }
+
+    def _stages(self, spans: list[_Drawn], depths: list[int]) -> Stages:
+        """Of each step, the mean over ranks of the seconds in each outermost span of a main lane."""
+        taken: dict[tuple[int, int], dict[int, float]] = {}  # (step, name) -> lane -> seconds
+        busy: dict[tuple[int, int], float] = {}  # (step, lane of the lead) -> seconds
+        for one, depth in zip(spans, depths):
+            lane = self._lanes[one.lane]
+            if depth == 0 and one.step >= 0 and lane.name == MAIN:
+                of = taken.setdefault((one.step, one.name), {})
+                of[one.lane] = of.get(one.lane, 0.0) + one.dur
+                if lane.actor == self.lead:
+                    busy[one.step, one.lane] = busy.get((one.step, one.lane), 0.0) + one.dur
+        begin, took = self._steps_of_lead(spans)
+        names = sorted({name for _, name in taken}, key=lambda name: -sum(_sum(taken, name)))[:MAX_STAGES]
+        steps = sorted(begin)
+        bubbles = []
+        for step in steps:
+            of_lead = [seconds for (at, _), seconds in busy.items() if at == step]
+            whole = took.get(step)
+            bubbles.append(None if whole is None or not of_lead else max(0.0, whole - sum(of_lead) / len(of_lead)))
+        called = list(self.names)
+        return {
+            "step": steps,
+            "t": [round(begin[step], 6) for step in steps],
+            "dur": [took.get(step) for step in steps],
+            "names": [called[name] for name in names],
+            "seconds": [[_mean(taken.get((step, name))) for step in steps] for name in names],
+            "bubble": bubbles,
+        }
+
+    def _steps_of_lead(self, spans: list[_Drawn]) -> tuple[dict[int, float], dict[int, float]]:
+        """When each step of the lead began, and how long it took: from barrier to barrier, else as its spans say."""
+        begin: dict[int, float] = {}
+        end: dict[int, float] = {}
+        for one in spans:
+            if one.step >= 0 and self._lanes[one.lane].actor == self.lead:
+                begin[one.step] = min(begin.get(one.step, one.t), one.t)
+                end[one.step] = max(end.get(one.step, 0.0), one.t + one.dur)
+        for t, lane, step in self._barriers:
+            if self._lanes[lane].actor == self.lead:
+                end[step] = max(end.get(step, 0.0), t)
+        for step in list(end):
+            begin.setdefault(step, end[step])
+            if step - 1 in end:
+                begin[step] = min(begin[step], end[step - 1]) if begin[step] > end[step - 1] else begin[step]
+        return begin, {step: end[step] - begin[step] for step in end if end[step] > begin[step]}
+
+
+def lane_id(file: str, name: str) -> str:
+    """The id of a lane: of its file and its name."""
+    return hashlib.blake2b(f"{file}\0{name}".encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def _sum(taken: dict[tuple[int, int], dict[int, float]], name: int) -> list[float]:
+    return [sum(of.values()) for (_, at), of in taken.items() if at == name]
+
+
+def _mean(of: dict[int, float] | None) -> float | None:
+    return None if not of else sum(of.values()) / len(of)
+
+
+def _depths(spans: list[_Drawn]) -> list[int]:
+    """How many spans of its lane each of these lies in; they are by lane and time, the outer one first."""
+    found: list[int] = []
+    ends: list[float] = []
+    lane = -1
+    for one in spans:
+        if one.lane != lane:
+            lane, ends = one.lane, []
+        while ends and ends[-1] <= one.t + _SLACK_S:
+            ends.pop()
+        found.append(len(ends))
+        ends.append(one.t + one.dur)
+    return found

@@ -1,0 +1,327 @@
+"""The panels on made data whose values are known, in an exported file that is opened from disk."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit import tools
+from tests.kit.chromium import NARROW, WIDE, Browser
+from tests.page import made
+from tests.page.seeing import CARPET, LANES, charted, columns, each, opened, saved, wholesome
+
+pytestmark = pytest.mark.toolchain
+PANELS = (
+    "overview",
+    "stability",
+    "metrics",
+    "timeline",
+    "ranks",
+    "memory",
+    "rollouts",
+    "alerts",
+    "ledger",
+    "events",
+    "rundata",
+    "diff",
+)
+SERIOUS = """axe.run(document, {resultTypes: ["violations"]}).then((said) => said.violations
+    .filter((each) => ["serious", "critical"].includes(each.impact))
+    .map((each) => [each.id, each.nodes.slice(0, 3).map((node) => [node.html.slice(0, 200), node.any[0]?.message])]))"""
+AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(made.embedded(), tmp_path_factory.mktemp("made") / "page.html")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(made.embedded(hostile=True), tmp_path_factory.mktemp("hostile") / "page.html")
+
+
+def test_the_heat_map_shows_how_far_a_rank_is_from_the_median(browser: Browser, url: str) -> None:
+    """Colour and text come from (value - median) / median; the rank that stands out is named first, with its steps
+    without a value. A missing value is hatched.
+    """
+    page = opened(browser, url, "panel=ranks&metric=r1")
+    worst = columns(page, "Ranks that stand out")[0]
+    assert worst[0] == "0.3" and worst[1] == "node000" and worst[4] == "3"
+    panel = CARPET
+    held = page.value(f"[{panel}.held.deviation[3 * 200 + 150], {panel}.held.said.median[150]]")
+    slow = 8.0 * (1 + 0.03 * made.np.sin(3 * 1.7 + 150 / 9)) * 1.5
+    assert held[0] == pytest.approx(slow / held[1] - 1, rel=1e-3)
+    assert f"{(slow / held[1] - 1) * 100:.1f} %" in page.value(f"{panel}.read(3, 150)")
+    assert page.value(f"{panel}.read(3, 51)").endswith("no value")
+    inks = page.value(
+        f"""(() => {{
+        const {{ context, node, height }} = {panel}.canvas;
+        const wide = node.clientWidth;
+        const ratio = node.width / wide;
+        const gutter = {panel}.gutter(wide);
+        const ink = (rank, step) => {{
+            const x = gutter + (step + 0.5) / 200 * (wide - gutter);
+            return [...context.getImageData(Math.round(x * ratio), Math.round((rank * 14 + 7) * ratio), 1, 1).data];
+        }};
+        return [ink(3, 150), ink(4, 150), height]; }})()"""
+    )
+    hot = [0xC2, 0x50, 0x0A]
+    assert sum(abs(a - b) for a, b in zip(inks[0], hot)) < 60 < sum(abs(a - b) for a, b in zip(inks[1], hot))
+    wholesome(page)
+
+
+def test_a_thousand_ranks_fit(browser: Browser, tmp_path: Path) -> None:
+    """Above 64 ranks each is a thin line; all of them are drawn."""
+    page = opened(browser, saved(made.embedded(ranks=1024, steps=60, span_steps=1), tmp_path / "p.html"), "panel=ranks")
+    page.wait("document.querySelector('canvas.carpet').dataset.ranks === '1024'")
+    assert page.value("document.querySelector('canvas.carpet').clientHeight") >= 1024
+    wholesome(page)
+
+
+def test_stages_have_their_shares(browser: Browser, url: str) -> None:
+    """The table below the timeline has each stage's mean seconds and share in the range; the rest is bubble."""
+    page = opened(browser, url, "panel=timeline&from=184&to=190")
+    assert columns(page, "Stages of")[0] == ["rollout", "4.5 s", "45 %"]
+    assert columns(page, "Stages of")[-1] == ["(bubble)", "400 ms", "4 %"]
+    wholesome(page)
+
+
+def test_lanes_can_be_chosen(browser: Browser, url: str) -> None:
+    """Words of the filter choose lanes by rank, node and each n-th; the link keeps them."""
+    page = opened(browser, url, "panel=timeline&lanes=rank:2-5+every:2")
+    panel = LANES
+    shown = f"{panel}.spans && {panel}.lines.map((line) => {panel}.spans.lanes[line.lane].rank)"
+    assert page.wait(shown) == ["0.2", "0.4"]
+    page.value("document.querySelector('#lane-filter').focus(); document.querySelector('#lane-filter').select()")
+    page.write("node:node001")
+    assert page.value(shown) == [f"0.{rank}" for rank in range(8, 16)]
+    wholesome(page)
+
+
+def test_a_span_can_be_pointed_at(browser: Browser, url: str) -> None:
+    """Under the pointer stand the lane, the span, its length and its step."""
+    page = opened(browser, url, "panel=timeline&from=186&to=188")
+    page.wait("document.querySelector('canvas.lanes').rlshipPanel.lines.length")
+    page.click("canvas.lanes", x=0.2, y=0.2)
+    page.wait("document.querySelector('.tip').textContent.includes('rollout: 4.5 s, step 187')")
+    wholesome(page)
+
+
+def test_two_hundred_thousand_spans_pan_smoothly(browser: Browser, tmp_path: Path) -> None:
+    """Moving over 200,000 spans draws all of them again at each frame; the work of a frame is measured, in the page."""
+    held = made.embedded(steps=700, ranks=64, span_steps=625)
+    assert len(held["spans"]["spans"]["t"]) == 200_000
+    page = opened(browser, saved(held, tmp_path / "p.html"), "panel=timeline&from=80&to=690")
+    panel = LANES
+    page.wait(f"{panel}.lines.length === 64")
+    drawn = page.value(
+        f"""(async () => {{ const panel = {panel}; let frames = 0;
+        const began = performance.now();
+        while (frames < 30) {{
+            panel.ctx.move({{ by: frames % 2 ? 0.01 : -0.01 }});
+            await new Promise(requestAnimationFrame);
+            frames += 1;
+        }}
+        const spans = panel.lines.reduce((sum, line) => sum + line.start.length, 0);
+        return {{ ms: (performance.now() - began) / frames, spans }}; }})()"""
+    )
+    assert drawn["spans"] == 200_000
+    print(f"{1000 / drawn['ms']:.0f} frames a second")
+    wholesome(page)
+
+
+def test_rollouts_are_grouped_and_told_apart(browser: Browser, url: str) -> None:
+    """Groups, turns, tool calls and tokens of a step; "n of N" where the job kept some only; a bar of the histogram and
+    a search leave what they should; two stand side by side.
+    """
+    page = opened(browser, url, "panel=rollouts&at=12")
+    page.wait("document.querySelectorAll('.sample').length === 8")
+    assert "Step 12 has none; step 10 is the nearest. Step 10: 8 of 8 samples; the job kept 8 of 64" in page.text(
+        "main"
+    )
+    assert page.value("document.querySelectorAll('details.group').length") == 2
+    assert page.value("[...document.querySelectorAll('.call code')].map((each) => each.innerText)[0]") == "add({})"
+    masked = page.value(
+        "[...document.querySelectorAll('.sample .token')].slice(0, 3)"
+        ".map((each) => [each.innerText, each.classList.contains('masked'), each.title])"
+    )
+    assert masked[0] == ["It", True, "logp difference: 0, masked"] and masked[2][2] == "logp difference: -1.2"
+    page.click("[data-bin='3']")
+    page.wait("document.querySelectorAll('.sample').length === 2")
+    assert [text[:12] for text in each(page, ".sample strong")] == ["Reward 0.75", "Reward 0.875"]
+    page.click("[data-bin='3']")
+    page.wait("document.querySelectorAll('.sample').length === 8")
+    page.value("document.querySelector('#rollout-search').focus()")
+    page.write("It is 7.")
+    page.wait("document.querySelectorAll('.sample').length === 1")
+    link = opened(browser, url, "panel=rollouts&at=10&left=10-0&right=10-7")
+    link.wait("document.querySelectorAll('[data-pair] .sample').length === 2")
+    assert "Reward 0\n" in link.text("[data-pair]") and "Reward 0.875" in link.text("[data-pair]")
+    wholesome(page)
+    wholesome(link)
+
+
+def test_memory_names_the_worst_rank(browser: Browser, url: str) -> None:
+    """A band from the least to the greatest rank, the rank that had most, and what is reserved for nothing."""
+    page = opened(browser, url, "panel=memory")
+    assert page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst") == "0.3"
+    assert charted(page, "trainer/fragmentation") == pytest.approx(1 / 3, abs=1e-4)
+    wholesome(page)
+
+
+def test_a_damaged_file_says_so(browser: Browser, url: str, tmp_path: Path) -> None:
+    """A file whose data were changed on their way shows a message and what to do, not an empty page."""
+    text = Path(url.removeprefix("file://")).read_text()
+    damaged = tmp_path / "damaged.html"
+    damaged.write_text(text.replace('{"z":"', '{"z":"AAAA', 1))
+    page = browser.page()
+    page.open(damaged.as_uri())
+    page.wait("document.querySelector('[role=alert]')?.innerText.includes('rlship view --export')")
+    assert page.faults() == []
+
+
+def test_a_chosen_rank_is_chosen_on_all_panels(browser: Browser, url: str) -> None:
+    """A rank that was chosen in the heat map is marked in the timeline and drawn in the charts of memory, and a press
+    on its name chooses no rank again.
+    """
+    page = opened(browser, url, "panel=ranks")
+    page.wait("document.querySelector('button[data-rank=\"0.13\"]')")
+    page.click("button[data-rank='0.13']")
+    page.wait("document.querySelector('#rank').innerText === 'Rank trainer 0.13 ×'")
+    page.click("nav [data-panel=memory]")
+    assert page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst") == "0.13"
+    page.click("nav [data-panel=timeline]")
+    page.wait(f"{LANES}?.lines.length")
+    page.click("canvas.lanes", x=0.5, y=0.1)
+    page.wait("document.querySelector('#rank').innerText === 'Rank trainer 0.1 ×'")
+    page.click("#rank")
+    page.wait("document.querySelector('#rank').hidden")
+    page.click("nav [data-panel=memory]")
+    assert page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst") == "0.3"
+    wholesome(page)
+
+
+def test_cursor_and_range_are_shared_and_in_the_link(browser: Browser, url: str) -> None:
+    """What is chosen on one panel holds on the others; another page that opens the link shows it too."""
+    page = opened(browser, url, "panel=stability&at=120&from=100&to=140")
+    assert charted(page, "m3") == made.ROWS[3][3](120)
+    page.wait("document.querySelector('#at').textContent === '120'")
+    page.press("ArrowRight")
+    page.wait("document.querySelector('[data-metric=m3]').dataset.value !== '5.0'")
+    assert charted(page, "m3") == made.ROWS[3][3](121)
+    page.press("w")
+    page.wait("document.querySelector('#page').dataset.range !== '100 140'")
+    page.click("nav [data-panel=timeline]")
+    page.wait("document.querySelector('[data-shown=timeline]')")
+    page.value("window.copied = document.querySelector('#link').click()")
+    link = page.value("document.querySelector('#page').dataset.link")
+    assert "at=121" in link and "panel=timeline" in link and "token" not in link
+    again = browser.page()
+    again.open(link)
+    again.wait("document.querySelector('[data-shown=timeline]')")
+    for what in ("document.querySelector('#page').dataset.range", "document.querySelector('#at').textContent"):
+        assert again.value(what) == page.value(what)
+    wholesome(page)
+
+
+def test_a_drag_over_a_chart_chooses_a_range_and_a_click_its_rollouts(browser: Browser, url: str) -> None:
+    """Dragging over a chart is the range of all charts; a click opens the rollouts of that step."""
+    page = opened(browser, url, "panel=stability")
+    page.wait("document.querySelector('[data-metric=m0] .u-over')")
+    box = page.value(
+        "(({ left, top, width, height }) => [left, top, width, height])"
+        "(document.querySelector('[data-metric=m0] .u-over').getBoundingClientRect())"
+    )
+    middle = box[1] + box[3] / 2
+    page.mouse("mouseMoved", box[0] + box[2] * 0.25, middle)
+    page.mouse("mousePressed", box[0] + box[2] * 0.25, middle, button="left", clickCount=1)
+    page.mouse("mouseMoved", box[0] + box[2] * 0.5, middle, button="left")
+    page.mouse("mouseReleased", box[0] + box[2] * 0.5, middle, button="left", clickCount=1)
+    chosen = page.wait("document.querySelector('#page').dataset.range")
+    low, high = map(float, chosen.split())
+    assert low == pytest.approx(50, abs=3) and high == pytest.approx(100, abs=3)
+    page.press("0")
+    page.wait("document.querySelector('#page').dataset.range === ''")
+    page.wait("document.querySelector('[data-metric=m0] .u-over')")
+    page.click("[data-metric=m0] .u-over", x=10 / 200)
+    page.wait("document.querySelector('[data-shown=rollouts]')")
+    page.wait("document.querySelectorAll('.sample').length === 8")
+    wholesome(page)
+
+
+def test_everything_can_be_reached_by_keyboard(browser: Browser, url: str) -> None:
+    """Figures open panels, letters move the range, "/" goes to a filter, "?" shows the keys, and Escape closes them;
+    Tab goes on to what can be pressed, and what has the focus is seen.
+    """
+    page = opened(browser, url, "panel=overview")
+    for number, panel in enumerate(PANELS[:9], 1):
+        page.press(str(number))
+        page.wait(f"document.querySelector('[data-shown={panel}]')")
+    page.press("3")
+    page.wait("document.querySelector('[data-shown=metrics]')")
+    page.press("/")
+    assert page.value("document.activeElement.id") == "metric-filter"
+    page.write("grad|entropy")
+    page.wait("document.querySelectorAll('.card').length === 2")
+    page.value("document.activeElement.blur()")
+    page.press("?")
+    page.wait("document.querySelector('dialog[open]')")
+    page.press("Escape")
+    page.wait("!document.querySelector('dialog')")
+    page.press("d")
+    page.press("w")
+    page.wait("document.querySelector('#page').dataset.range")
+    page.value("document.querySelector('#keys').focus()")
+    page.press("Tab")
+    assert page.value("document.activeElement.dataset.panel") == "overview"
+    assert page.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    wholesome(page)
+
+
+def test_hostile_texts_are_shown_as_text(browser: Browser, hostile: str) -> None:
+    """`<script>`, marks that turn the direction of writing, NUL and line separators are letters on every panel."""
+    for panel in PANELS:
+        page = opened(browser, hostile, f"panel={panel}&at=10")
+        wholesome(page)
+    page = opened(browser, hostile, "panel=rundata")
+    text = page.wait(
+        "document.querySelector('main').innerText.includes('<script>') && document.querySelector('main').innerText"
+    )
+    assert "<script>window.hacked = 1</script><img src=x onerror='window.hacked=1'>⟨U+202E⟩abc⟨U+0000⟩ ⟨U+2028⟩" in text
+    assert page.value("document.querySelectorAll('img, main script').length") == 0
+
+
+def test_a_megabyte_of_text_is_bounded(browser: Browser, tmp_path: Path) -> None:
+    """A text of 1 MB is shown in part, with its length, and whole once a person wants it."""
+    held = made.embedded(steps=60, ranks=4)
+    sample = held["rollouts"]["10"]["tables"][0]["samples"][1]
+    sample["response"] = "\u05d0\u202e<b>" * 250_000
+    page = opened(browser, saved(held, tmp_path / "p.html"), "panel=rollouts&at=10")
+    page.wait("document.querySelectorAll('.sample').length === 8")
+    assert page.value("document.querySelectorAll('.sample')[1].innerText.length") < 200_000
+    assert "characters in all" in page.text("[data-sample='10-1']")
+    wholesome(page)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["390", "1600"])
+def test_every_panel_is_readable(browser: Browser, url: str, size: tuple[int, int], *, dark: bool) -> None:
+    """axe-core finds nothing serious on any panel, in both schemes and widths; nothing is wider than the window."""
+    if not AXE.exists():
+        tools.without("axe-core")
+    script = AXE.read_text(encoding="utf-8")
+    page = opened(browser, url, "panel=overview&at=10", size, dark=dark)
+    assert page.value("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+    page.value(script + "; null")
+    for panel in PANELS:
+        page.click(f"nav [data-panel={panel}]")
+        page.wait(f"document.querySelector('[data-shown={panel}]')")
+        if panel == "rollouts":
+            page.wait("document.querySelector('.sample')")
+        found = page.value(SERIOUS)
+        assert found == [], f"{panel}: {json.dumps(found, indent=1)}"
+        assert page.value("document.documentElement.scrollWidth <= innerWidth"), panel

@@ -1,0 +1,213 @@
+"""The panels of a run that a sidecar made rows of, served and as an exported file: they show what the store has."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.chromium import Browser, Page
+from tests.page.job import RLSHIP, SAMPLES, SLOW, WORLD, job, viewing
+from tests.page.seeing import CARPET, LANES, charted, columns, each, wholesome
+
+pytestmark = pytest.mark.toolchain
+STEPS = 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An experiment of four ranks and 30 steps, watched to its end."""
+    folder = tmp_path_factory.mktemp("outputs") / "grpo"
+    with job(folder) as running:
+        running.steps(0, STEPS - 1)
+    subprocess.run([*RLSHIP, "watch", "--once", "--sink", "jsonl", os.fspath(folder)], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> dict[int, dict[str, Any]]:
+    """The rows of the trainer's steps, as the sidecar delivered them."""
+    lines = (folder / "rlship" / "state" / "rows.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return {row["index"]: row for row in found if (row["actor"], row["kind"]) == ("trainer", "step")}
+
+
+@pytest.fixture(scope="module", params=["served", "exported"])
+def url(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page's address: on a server with its token, or of a file."""
+    if request.param == "served":
+        with viewing(folder) as link:
+            yield link
+        return
+    target = tmp_path_factory.mktemp("exported") / "page.html"
+    subprocess.run([*RLSHIP, "view", "--export", os.fspath(target), os.fspath(folder)], check=True, capture_output=True)
+    yield target.as_uri()
+
+
+def seen(browser: Browser, url: str, view: str) -> Page:
+    """A page that shows a view of the run."""
+    base, mark, token = url.partition("#")
+    page = browser.page()
+    page.open(f"{base}#{token}&{view}" if mark else f"{base}#{view}")
+    page.wait(f"document.querySelector('[data-shown={view.partition('panel=')[2].partition('&')[0]}]')")
+    return page
+
+
+def identity(page: Page, key: str) -> str:
+    """The id of a metric: of the card with its key."""
+    found = page.wait(
+        "[...document.querySelectorAll('.card')]"
+        f".find((each) => each.querySelector('h3').textContent === {json.dumps(key)})?.dataset.metric"
+    )
+    return str(found)
+
+
+def test_overview(browser: Browser, url: str, rows: dict[int, Any]) -> None:
+    """State, steps and ranks are those of the status, and headline charts hold the rows' newest values."""
+    page = seen(browser, url, "panel=overview")
+    assert page.text("[data-fact=state]") == "Finished"
+    assert page.text("[data-fact=step]") == str(STEPS - 1)
+    assert page.text("[data-fact=ranks]") == f"{WORLD} of {WORLD}"
+    newest = rows[STEPS - 1]["m"]["trainer/reward/total"]
+    assert charted(page, identity(page, "trainer/reward/total")) == pytest.approx(newest, rel=1e-9)
+    assert columns(page, "Actors and their ranks")[0][0] == "trainer (lead)"
+    wholesome(page)
+
+
+def test_stability(browser: Browser, url: str, rows: dict[int, Any]) -> None:
+    """The value at the cursor is that of the row of its step, bit for bit as far as nine digits go."""
+    page = seen(browser, url, "panel=stability&at=7")
+    metric = identity(page, "trainer/train/grad_norm")
+    assert charted(page, metric) == pytest.approx(rows[7]["m"]["trainer/train/grad_norm"], rel=1e-9) == 10.0
+    page.press("ArrowRight")
+    page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value !== '10'")
+    assert charted(page, metric) == pytest.approx(rows[8]["m"]["trainer/train/grad_norm"], rel=1e-9)
+    wholesome(page)
+
+
+def test_metrics(browser: Browser, url: str, rows: dict[int, Any]) -> None:
+    """The filter leaves the metrics whose key it finds, all of which are keys of rows."""
+    page = seen(browser, url, "panel=metrics&filter=bal/")
+    page.wait("document.querySelectorAll('.card').length")
+    shown = each(page, ".card h3", "textContent")
+    keys = {key for row in rows.values() for key in (*row["m"], *row.get("per_rank", ()))}
+    assert shown and all("bal/" in key and key in keys for key in shown)
+    wholesome(page)
+
+
+def test_timeline(browser: Browser, url: str) -> None:
+    """Every rank has a lane, and the stages are the job's spans."""
+    page = seen(browser, url, "panel=timeline")
+    page.wait(f"{LANES}.lines.length")
+    lanes = page.value(f"{LANES}.spans.lanes.map((lane) => lane.rank)")
+    assert lanes == [f"0.{rank}" for rank in range(WORLD)]
+    assert {row[0] for row in columns(page, "Stages of")} == {"rollout", "reward", "update", "(bubble)"}
+    wholesome(page)
+
+
+def test_ranks(browser: Browser, url: str, rows: dict[int, Any]) -> None:
+    """The values of ranks are those of the rows, and the one that works longest stands out."""
+    page = seen(browser, url, "panel=ranks")
+    metric = page.wait(
+        "[...document.querySelectorAll('#rank-metric option')]"
+        ".find((each) => each.textContent === 'trainer/bal/rank_active_s')?.value"
+    )
+    page.click("nav [data-panel=ranks]")
+    page = seen(browser, url, f"panel=ranks&metric={metric}")
+    worst = columns(page, "Ranks that stand out")[0]
+    assert worst[0] == f"0.{SLOW}" and worst[3] == "+100 %"
+    at_step = f"[rank, {CARPET}.held.values[at * {CARPET}.held.columns + 3]]"
+    values = page.value(f"{CARPET}.held.said.ranks.map((rank, at) => {at_step})")
+    assert dict(values) == rows[3]["per_rank"]["trainer/bal/rank_active_s"]
+    wholesome(page)
+
+
+def test_memory(browser: Browser, url: str) -> None:
+    """The worst rank is the one that has most, beside the capacity; of what is reserved some is in no use."""
+    page = seen(browser, url, "panel=memory")
+    metric = identity(page, "trainer/mem/allocated")
+    card = f"document.querySelector('[data-metric=\"{metric}\"]')"
+    assert page.wait(f"{card}.dataset.worst") == f"0.{WORLD - 1}"
+    assert f"rank 0.{WORLD - 1} 19 GiB, of 64 GiB" in page.value(f"{card}.innerText")
+    assert charted(page, "trainer/fragmentation") == pytest.approx(1 - 17.5 / 32, abs=1e-4)
+    wholesome(page)
+
+
+def test_rollouts(browser: Browser, url: str) -> None:
+    """The samples of a step are those that the job logged, with their scores and tokens; the row's best and worst ones
+    are marked, though several were logged at one time.
+    """
+    page = seen(browser, url, "panel=rollouts&at=29")
+    page.wait("document.querySelectorAll('.sample').length === 24")
+    scores = each(page, ".sample strong")
+    assert sorted(scores) == sorted(f"Reward {n}" for n in range(SAMPLES))
+    assert f"{SAMPLES} of {SAMPLES} samples" in page.text("main")
+    assert page.value("document.querySelector('.token.masked').innerText") == "it"
+    page = seen(browser, url, "panel=rollouts&at=20")
+    page.wait("document.querySelectorAll('.sample').length === 24")
+    marked = [text.split("\n") for text in each(page, ".sample > .tools")]
+    assert {line[0] for line in marked if "top" in " ".join(line[1:])} >= {f"Reward {SAMPLES - 1}"}
+    assert f"Reward {SAMPLES - 1}" not in {line[0] for line in marked if "bottom" in " ".join(line[1:])}
+    wholesome(page)
+
+
+def test_events_and_run_data(browser: Browser, url: str) -> None:
+    """Events and the configuration are those that the job recorded; what looks like HTML is text."""
+    page = seen(browser, url, "panel=events")
+    found = columns(page, "Events, the newest first")
+    assert found[0][1:] == [str(STEPS - 1), "trainer", "0.0", "saved", f"path: step-{STEPS - 1}"]
+    wholesome(page)
+    page = seen(browser, url, "panel=rundata")
+    said = {row[0]: row[1] for row in columns(page, "config")}
+    assert said == {"lr": "0.000001", "note": "<b>bold</b>"}
+    wholesome(page)
+
+
+def test_alerts_and_ledger(browser: Browser, url: str) -> None:
+    """The rank that works longest is an episode with its place, and the page asks why; without a ledger it says so."""
+    page = seen(browser, url, "panel=alerts")
+    found = {row[0]: row[3] for row in columns(page, "1 episode")}
+    assert found == {"imbalance": f"trainer/0.{SLOW}"}
+    page.click("[data-episode=imbalance] td:last-child button")
+    page.wait("document.querySelector('pre')?.innerText.includes('imbalance')")
+    wholesome(page)
+    page = seen(browser, url, "panel=ledger")
+    page.wait("document.querySelector('main').innerText.includes('The job records no ledger')")
+    wholesome(page)
+
+
+def test_the_token_leaves_the_address_at_once(browser: Browser, folder: Path) -> None:
+    """The token is in neither address nor history nor a copied link; a tab without it is asked for it, and takes the
+    printed address.
+    """
+    with viewing(folder) as link:
+        token = link.partition("token=")[2]
+        page = browser.page()
+        page.open(f"{link}&panel=stability&at=3")
+        page.wait("document.querySelector('[data-shown=stability]')")
+        assert token and token not in page.value("location.href")
+        entries = page.ask("Page.getNavigationHistory")["entries"]
+        assert not any(token in entry["url"] for entry in entries)
+        assert page.value("sessionStorage.getItem('rlship-token')") == token
+        assert not any(token in url for url in page.requests() if url != f"{link}&panel=stability&at=3")
+        page.click("#link")
+        shared = page.wait("document.querySelector('#page').dataset.link")
+        assert token not in shared and "at=3" in shared
+        other = browser.page()
+        other.open(shared)
+        other.wait("document.querySelector('#token')")
+        other.write("wrong")
+        other.press("Enter")
+        other.wait("document.querySelector('[role=alert]')")
+        other.value("document.querySelector('#token').focus()")
+        other.write(link)
+        other.press("Enter")
+        other.wait("document.querySelector('[data-shown=stability]')")
+        assert other.value("document.querySelector('#at').textContent") == "3"
+        assert token not in other.value("location.href")
+        wholesome(page)

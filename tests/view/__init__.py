@@ -1,0 +1,1 @@
+"""The server of `rlship view`, asked over loopback."""

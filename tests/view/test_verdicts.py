@@ -1,0 +1,101 @@
+"""Alerts, causes and the ledger of a job that goes wrong, as the server answers them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.config import Config
+from rlship_sidecar.daemon import loop
+from tests.kit.files import CLOSE, barrier, file, log
+from tests.kit.waiting import wait_until
+from tests.view.serving import Client, serving, watched
+from tests.why.job import FAULT_AT, Job, Now
+
+
+def gradient_is_nan(now: Now) -> None:
+    """A trainer's gradient is no number any more."""
+    now.value |= {"train/grad_norm": float("nan"), "train/loss": float("nan")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job whose gradient is NaN from step 60 on, with its rows."""
+    made = Job(tmp_path_factory.mktemp("outputs") / "run", gradient_is_nan).run()
+    loop.watch(made, Config(sinks=[]), once=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[Client]:
+    with serving(folder) as client:
+        yield client
+
+
+def said(verb: str, folder: Path) -> list[dict[str, object]]:
+    """What a verb prints as JSON."""
+    done = CliRunner().invoke(rlship, [verb, "--json", str(folder)], env={"TZ": "UTC"})
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_episodes_are_those_of_the_verb(client: Client, folder: Path) -> None:
+    """By id, with what the rule is about and where to look."""
+    answer = client.ask(f"{client.first}/alerts")
+    listed = {str(one["id"]): one for one in said("alerts", folder)}
+    assert {one["id"] for one in answer["episodes"]} == set(listed) != set()
+    for one in answer["episodes"]:
+        assert (one["rule"], one["fired"]) == (listed[one["id"]]["rule"], listed[one["id"]]["fired"])
+        assert one["about"]
+    assert answer["episodes"][0]["fired"]["step"] >= FAULT_AT
+
+
+def test_causes_are_those_of_the_verb(client: Client, folder: Path) -> None:
+    """Of the episode that a person clicks, and as lines; an episode that does not exist is refused."""
+    (wanted,) = said("why", folder)
+    one = wanted["episode"]
+    assert isinstance(one, dict)
+    answer = client.ask(f"{client.first}/why?step={one['fired']['step']}")
+    assert answer["answer"]["episode"]["rule"] == one["rule"]
+    assert answer["answer"]["causes"] and answer["text"]
+    by_id = client.ask(f"{client.first}/why?episode={one['id']}")
+    assert by_id["answer"]["episode"] is not None
+    assert client.get(f"{client.first}/why?episode=nope").json()["code"] == "parameter"
+    assert client.get(f"{client.first}/why?metric=trainer/nothing").json()["code"] == "parameter"
+
+
+def test_what_became_of_groups_is_counted(tmp_path: Path) -> None:
+    """The ledger's curves and totals, and which of them should be 0 and are not."""
+    records = []
+    for step in range(3):
+        for hop in ("generated", "trained"):
+            told = {"kind": "ledger", "hop": hop, "key": f"g{step}", "n": 4, "t": 1763600001.0 + step}
+            records.append(told | ({"step": step} if hop == "trained" else {}))
+        if step == 2:
+            records.append({"kind": "ledger", "hop": "trained", "key": "g1", "n": 4, "step": 2, "t": 1763600003.5})
+        records += [log(step, loss=1.0), barrier(step, 5.0 + step)]
+    with serving(watched(tmp_path / "run", {"a.jsonl": file(*records, CLOSE)})) as client:
+        answer = client.ask(f"{client.first}/ledger")
+        assert answer["logged"] and answer["totals"]["groups"] == 3
+        assert answer["wrong"] == ["twice"]
+        assert sum(value or 0 for value in answer["curves"]["twice"]["mean"]) == 1
+
+
+def test_logs_of_another_framework_are_shown(tmp_path: Path) -> None:
+    """Rows are made of them while the page is open."""
+    history = [{"step": step, "loss": 1.0 / step, "epoch": 0.1} for step in range(1, 4)]
+    made = tmp_path / "trl" / "checkpoint-3"
+    made.mkdir(parents=True)
+    text = json.dumps({"global_step": 3, "log_history": history, "best_metric": None, "epoch": 0.1, "max_steps": 3})
+    (made / "trainer_state.json").write_text(text)
+    with serving(tmp_path / "trl") as client:
+        path = client.first
+        wait_until(lambda: any("loss" in one["key"] for one in client.get(f"{path}/metrics").json().get("metrics", [])))
+        one = next(one for one in client.ask(f"{path}/metrics")["metrics"] if one["name"] == "loss")
+        curve = client.ask(f"{path}/series?m={one['id']}")["curves"][one["id"]]
+        assert curve["mean"][:2] == pytest.approx([1.0, 0.5])
+    assert [path.name for path in (tmp_path / "trl").iterdir()] == ["checkpoint-3"]
