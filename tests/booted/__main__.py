@@ -14,10 +14,11 @@ from tests.booted.troubles import missing, network, power, sysmon
 from tests.booted.watching import Place
 from tests.containers import base
 from tests.containers.engine import Engine, Failed
-from tests.containers.findings import Findings
 from tests.containers.image import REQUIREMENTS, python_of
-from tests.containers.needs import ENGINE, Missing, provide
+from tests.containers.needs import ENGINE, provide
 from tests.guards.tree import ROOT
+from tests.kit.debian import Missing
+from tests.kit.findings import Findings
 
 COMMAND = "make systemd"
 IMAGE = "localhost/systemd:1"

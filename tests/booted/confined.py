@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.booted.install import drop_ins
 from tests.booted.machine import Machine, Unit
 from tests.booted.watching import Place, start_job
-from tests.containers.findings import Findings
+from tests.kit.findings import Findings
 
 ALLOWED = "allowed"
 PROBING = Path(__file__).with_name("probe.py")

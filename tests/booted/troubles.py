@@ -6,9 +6,9 @@ import time
 
 from tests.booted.machine import Machine, Unit
 from tests.booted.watching import Place, start_job
-from tests.containers.findings import Findings
 from tests.containers.watched import Watched
 from tests.endtoend.evidence import check_rows, shipped
+from tests.kit.findings import Findings
 
 KEY = "/etc/rlship/wandb_api_key"
 WAITING = "systemd-networkd-wait-online.service"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.booted.machine import Machine, Unit
 from tests.containers import job
-from tests.containers.findings import Findings
 from tests.containers.watched import Watched
+from tests.kit.findings import Findings
 
 RANKS, STEPS, PAUSE_S = 2, 700, 0.1
 OWNED_STEPS = 400

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from tests.containers import image, pod
 from tests.containers.engine import Engine, Failed
-from tests.containers.findings import Findings
-from tests.containers.needs import ENGINE, Missing, provide
+from tests.containers.needs import ENGINE, provide
 from tests.deploy.tools import rendered
 from tests.guards.tree import ROOT
+from tests.kit.debian import Missing
+from tests.kit.findings import Findings
 from tests.kit.tools import path
 
 COMMAND = "make containers"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.containers.needs import Missing
+from tests.kit.debian import Missing
 
 # In place of python:3.12-slim, which is at a registry.
 PYTHON = ("python3", "python3-venv", "python-is-python3", "ca-certificates", "media-types")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.containers import base
 from tests.containers.engine import Engine
-from tests.containers.findings import Findings
 from tests.containers.watched import Watched
 from tests.guards.tree import ROOT
+from tests.kit.findings import Findings
 from tests.kit.waiting import wait_until
 
 BASE = "localhost/base:1"

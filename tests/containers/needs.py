@@ -1,14 +1,13 @@
-"""What a command needs of Debian: it is listed, and installed with apt before anything else begins."""
+"""What `make containers` and `make systemd` need of Debian, and of the disk."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/libexec/podman:/usr/lib/podman"
+from tests.kit import debian
+from tests.kit.debian import Room
+
 # Each program, and the package of Debian's that has it.
 ENGINE: Mapping[str, str] = {
     "podman": "podman",
@@ -21,31 +20,6 @@ ENGINE: Mapping[str, str] = {
 FREE_BYTES = 6 << 30
 
 
-class Missing(Exception):
-    """Something that the command cannot do without; the text says what, and the way out."""
-
-
 def provide(command: str, wanted: Mapping[str, str], folder: Path) -> None:
-    """Install the packages that are missing here, having said which. Raises Missing before anything was done where this
-    machine cannot run the command at all.
-    """
-    packages = " ".join(sorted(set(wanted.values())))
-    needs = f"{command} needs Debian, root (for mounts and for apt-get), 6 GB of disk and these packages: {packages}"
-    if os.geteuid() != 0:
-        raise Missing(f"{needs}. You are not root here: sudo {command}")
-    if shutil.which("apt-get") is None:
-        raise Missing(f"{needs}. There is no apt-get here: run it in a virtual machine with Debian 12 or newer")
-    folder.mkdir(parents=True, exist_ok=True)
-    if (free := shutil.disk_usage(folder).free) < FREE_BYTES:
-        raise Missing(f"{needs}. {folder} has {free >> 20} MB")
-    lacking = sorted({package for program, package in wanted.items() if shutil.which(program, path=PLACES) is None})
-    print(f"{command} needs {packages}", flush=True)
-    if not lacking:
-        return
-    print(f"installing {' '.join(lacking)} with apt-get; they stay installed", flush=True)
-    install = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", *lacking]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["apt-get", "update", "-qq"], install):
-        done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            raise Missing(f"`{' '.join(words)}` failed: {done.stderr.strip()}")
+    """Install what is missing, as `debian.provide` does, if `folder` has room for images."""
+    debian.provide(command, wanted, "mounts and for apt-get", Room(folder, FREE_BYTES))

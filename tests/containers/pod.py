@@ -11,10 +11,10 @@ import yaml
 
 from tests.containers import manifests
 from tests.containers.engine import Engine
-from tests.containers.findings import Findings
 from tests.containers.image import IMAGE, NO_ALERTS, USER, ask, check_confined, start_job
 from tests.containers.watched import Watched
 from tests.guards.tree import ROOT
+from tests.kit.findings import Findings
 
 POD, SIDECAR, SERVER = "rlship-pod-0", "rlship-pod-0-rlship", "wandb-server"
 CLAIM, SECRET = "rlship-outputs", "rlship-wandb"

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.containers import base, manifests, needs
-from tests.containers.needs import ENGINE, Missing, provide
+from tests.containers.needs import ENGINE, provide
 from tests.guards.tree import ROOT
+from tests.kit import debian
+from tests.kit.debian import Missing
 
 STAND_IN = """#!/bin/sh
 echo "$@" >> {calls}
@@ -21,7 +23,7 @@ echo "$@" >> {calls}
 
 def test_without_root_it_ends_with_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was done then, and every package is named."""
-    monkeypatch.setattr(needs.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(debian.os, "geteuid", lambda: 1000)
     with pytest.raises(Missing) as caught:
         provide("make systemd", ENGINE, tmp_path / "lab")
     said = str(caught.value)
@@ -42,7 +44,7 @@ def test_where_it_cannot_run_the_exit_code_is_2(command: str, tmp_path: Path) ->
         timeout=60,
     )
     assert done.returncode == 2, done.stderr
-    assert "needs Debian, root" in done.stderr and "mmdebstrap" in done.stderr
+    assert "needs Debian or Ubuntu, root" in done.stderr and "mmdebstrap" in done.stderr
     assert not (tmp_path / "lab").exists()
 
 
@@ -56,8 +58,8 @@ def test_what_is_missing_is_said_and_installed(
     for name in ("apt-get", "podman"):
         (tools / name).write_text(STAND_IN.format(calls=calls))
         (tools / name).chmod(0o755)
-    monkeypatch.setattr(needs.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(needs, "PLACES", str(tools))
+    monkeypatch.setattr(debian.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(debian, "PLACES", str(tools))
     monkeypatch.setattr(needs, "FREE_BYTES", 0)
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     wanted = {"podman": "podman", "b": "b-package", "a": "a-package"}

@@ -14,7 +14,11 @@ class Findings:
 
     def part(self, title: str) -> None:
         """A heading."""
-        print(f"\n{title}  ({time.monotonic() - self.began:.0f} s)", flush=True)
+        print(f"\n{title}  ({self.seconds():.0f} s)", flush=True)
+
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self.began
 
     def said(self, fact: str, figure: object = "") -> None:
         """A fact that was seen."""
