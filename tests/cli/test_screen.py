@@ -472,6 +472,20 @@ def test_what_fires_comes_first() -> None:
     assert StyledLine("  warning stall since step 1, calm since step 3", "dim") in found
 
 
+@pytest.mark.parametrize(("width", "height", "state"), [(80, 24, "finished 2025-11-19 23:53,"), (52, 24, "finished,")])
+def test_an_alert_of_a_finished_experiment_with_a_long_name_stays(width: int, height: int, state: str) -> None:
+    """Its duration and then its date give way. An alert that lacks room even then ends with an ellipsis."""
+    fires = AlertStatus("i", "mismatch", "critical", "firing", "", 5, 7, 0.0, 9)
+    name = "a-very-long-name-of-an-experiment"
+    many = [finished(name, alerts=[fires]), *(finished(f"old-{i}") for i in range(9))]
+    (line,) = begins(shown(*many, width=width, height=height), "a-very-long…")
+    assert line.startswith(f"a-very-long…n-experiment  {state}") and "mismatch firing" in line
+    (line,) = begins(shown(*many, width=45, height=height), "a-very-long…")
+    assert line == "a-very-long…n-experiment  finished, mismatch…"
+    (line,) = begins(shown(*many, width=120, height=40), name)
+    assert line.startswith(f"{name}  finished 2025-11-19 23:53 in 12 min 00 s, step 12, mismatch firing")
+
+
 def test_values_that_were_not_finite_are_named() -> None:
     """With the rank and the steps; with the last finite value where the newest row lacks one."""
     one = NonFiniteStatus("trainer", "step", ["trainer/reward"], ["0.1"], 1, 7, 7)

@@ -261,7 +261,7 @@ def _table(views: Sequence[_View], names: int, width: int) -> dict[tuple[object,
     labels = list(
         dict.fromkeys(label for view in sorted(views, key=lambda one: -len(one.values)) for label in view.values)
     )
-    rows = [[view.state_words, view.step_words, *(view.values.get(label, "") for label in labels)] for view in views]
+    rows = [[view.state_forms[0], view.step_words, *(view.values.get(label, "") for label in labels)] for view in views]
     widths = [max(map(cell_len, column)) for column in zip(*rows)]
     fitting = [place for place in range(len(widths)) if names + sum(widths[: place + 1]) + 2 * (place + 1) <= width]
     columns = len(fitting)
@@ -400,29 +400,34 @@ class _View:
         if in_columns is not None:
             style = "yellow" if self.state in (_SILENT, _UNWATCHED) else "dim" if self.state == _FINISHED else ""
             return StyledLine(f"{name}  {in_columns}", style)
-        words = self._running() if self.state == _RUNNING else self._stopped()
-        text = f"{name}  {words[0]}"
-        # Words that do not fit are left out. What is wrong stands before the values.
-        for word in [*words[1:2], *self.trouble_words, *words[2:]]:
+        # Where details follow, they have what is wrong.
+        wrong = self._firing if self.has_details else self.trouble_words
+        texts = [f"{name}  {', '.join([*begin, *wrong])}" for begin in self._begins]
+        text = next((text for text in texts if cell_len(text) <= width), texts[-1])
+        # Other words that do not fit are left out. What is wrong stands before the values.
+        for word in [*self.trouble_words[len(wrong) :], *self._further]:
             if cell_len(f"{text}, {word}") <= width:
                 text = f"{text}, {word}"
         doubtful = self.trouble_words or self.state in (_SILENT, _UNWATCHED)
         return StyledLine(text, "yellow" if doubtful else "dim" if self.state == _FINISHED else "")
 
-    def _running(self) -> list[str]:
-        began = f"running {span(self._screen.t - self._status.began)}" if self._status.began else "running"
-        if not self._actors:
-            return [began, "no lines yet"]
-        chief = self._actors[0]
-        step = [self.step_words] if self.step_words else []
-        unread = list(filter(None, [not_read(self._status)]))
-        rate = [_rate(chief.steps_per_s)] if chief.steps_per_s else []
-        return [began, *step, *unread, *rate, *self.values.values()]
-
-    def _stopped(self) -> list[str]:
+    @property
+    def _begins(self) -> list[list[str]]:
+        """What begins the experiment's own line, the longest first: its state and its step."""
         crash = [self._ended_words] if self.state == _UNWATCHED and self._ended_words else []
-        about = filter(None, [self.step_words, not_read(self._status)])
-        return [*crash, self.state_words, *about, *self.values.values()]
+        step = [self.step_words] if self.step_words else []
+        forms = self.state_forms
+        found = [[*crash, form, *step] for form in forms] + [[*crash, forms[-1]]]
+        return [*found, crash] if crash else found
+
+    @property
+    def _further(self) -> list[str]:
+        """What follows on the experiment's own line as far as there is room."""
+        if self.state == _RUNNING and not self._actors:
+            return ["no lines yet"]
+        unread = list(filter(None, [not_read(self._status)]))
+        steps_per_s = self._actors[0].steps_per_s if self.state == _RUNNING else None
+        return [*unread, *([_rate(steps_per_s)] if steps_per_s else []), *self.values.values()]
 
     @property
     def is_odd(self) -> bool:
@@ -437,18 +442,22 @@ class _View:
         return found
 
     @property
-    def state_words(self) -> str:
-        """The state of an experiment that does not run, and since when."""
+    def state_forms(self) -> list[str]:
+        """The state of the experiment and since when, the longest form first."""
         status = self._status
+        if self.state == _RUNNING:
+            return [*([f"running {span(self._screen.t - status.began)}"] if status.began else []), "running"]
         if self.state == _SILENT and self._has_ended:
-            return self._ended_words + (", the others finished" if self._have_others_closed else "")
+            return [self._ended_words + (", the others finished" if self._have_others_closed else "")]
         if self.state == _SILENT:
-            return f"silent for {span(self._silent_s)}"
+            return [f"silent for {span(self._silent_s)}"]
         if self.state == _UNWATCHED:
-            return f"no sidecar since {date(status.t, self._screen.local)[:16]}"
-        ended = date(status.newest_t, self._screen.local)[:16] if status.newest_t else ""
-        took = f" in {span(status.newest_t - status.began)}" if status.began and ended else ""
-        return f"finished {ended}{took}".rstrip()
+            return [f"no sidecar since {date(status.t, self._screen.local)[:16]}"]
+        if not status.newest_t:
+            return ["finished"]
+        ended = f"finished {date(status.newest_t, self._screen.local)[:16]}".rstrip()
+        took = [f"{ended} in {span(status.newest_t - status.began)}"] if status.began else []
+        return [*took, ended, "finished"]
 
     @property
     def step_words(self) -> str:
@@ -462,11 +471,16 @@ class _View:
         labels = ((self._label(trend), trend) for trend in self._status.trends[:3])
         return {label: f"{label} {number(trend.value)}{_left_out_of(trend)}" for label, trend in labels}
 
+    @property
+    def _firing(self) -> list[str]:
+        alerts = self._status.alerts
+        return [f"{clean(one.rule, MAX_NAME)} {one.state}" for one in alerts if one.state == FIRING][:3]
+
     @cached_property
     def trouble_words(self) -> list[str]:
         """What is wrong, in a few words."""
         status = self._status
-        found = [f"{clean(one.rule, MAX_NAME)} {one.state}" for one in status.alerts if one.state == FIRING][:3]
+        found = [*self._firing]
         found += [
             f"{clean(actor.actor, MAX_NAME)} lacks {self._ranks.words(actor.actor, actor.missing, 3)}"
             for actor in self._actors
