@@ -284,13 +284,15 @@ def test_finished_experiments_of_which_one_has_a_long_name_are_compared_by_a_met
 
 
 def test_experiments_that_an_error_ended_are_counted_apart() -> None:
-    """Neither they nor those that ended without a close are silent ones."""
+    """Neither they nor those that ended without a close are silent ones. The date gives way to the counts."""
     error = a_writer(awaited=True, failure="RuntimeError: out of memory")
     killed = a_writer(silent_s=90.0, beats=True, awaited=True, gone=True)
     quiet = a_writer(silent_s=720.0)
     some = [running(name, writers=[writer]) for name, writer in (("a", error), ("b", killed), ("c", quiet))]
     counts = "1 running, 1 crashed, 1 ended without a close, 1 silent, 1 finished"
     assert shown(*some, running("d"), finished("e"), width=120)[0] == f"outputs/  2025-11-20 00:53:20  {counts}"
+    assert shown(*some, running("d"), finished("e"), width=90)[0] == f"outputs/  00:53:20  {counts}"
+    assert shown(*some, running("d"), finished("e"))[0] == f"outputs/  {counts}"
 
 
 @pytest.mark.parametrize("watched", [True, False])

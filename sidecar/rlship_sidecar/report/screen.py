@@ -293,8 +293,11 @@ def _kept(details: list[list[tuple[int, StyledLine]]], room: int) -> list[list[S
 
 
 def _header(screen: Screen, views: Sequence[_View], width: int) -> str:
-    rest = f"  {date(screen.t, screen.local)}  {_tally(views) or 'no experiment yet'}"
-    title = clean(screen.title)
+    title, counts = clean(screen.title), _tally(views) or "no experiment yet"
+    now = date(screen.t, screen.local)
+    rests = [f"  {now}  {counts}", f"  {now[11:]}  {counts}", f"  {counts}"]
+    least = min(8, cell_len(title))
+    rest = next((rest for rest in rests if least + cell_len(rest) <= width), rests[-1])
     room = max(8, width - cell_len(rest))
     if cell_len(title) > room:  # the end of a path says more than its beginning
         title = "…" + fit(title[::-1], room)[:-1][::-1]
