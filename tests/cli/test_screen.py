@@ -258,7 +258,7 @@ def test_each_metric_has_a_column_of_its_own() -> None:
         running("e", t=T - 9000),
     ]
     assert shown(*some, watched=False, width=90)[1:4] == [
-        "e  no sidecar since 2025-11-19 22:23  step 12  score 0.875  loss 0.25  tokens_per_s 18.25k",
+        "e  no sidecar since 2025-11-19 22:23  step 12  score 0.875  loss 0.25  tokens_per_s 18.2k",
         "a  finished 2025-11-19 23:53 in 10 s  step 12  score 0.875  loss 0.25",
         "b  finished 2025-11-19 23:53 in 5 s   step 12               loss 0.25",
     ]
@@ -268,7 +268,31 @@ def test_each_metric_has_a_column_of_its_own() -> None:
         "c  finished 2025-11-19 23:53 in 0 s   step 12",
         "d  finished 2025-11-19 23:53 in 0 s, step 12, 1 dead letter, score 0.875",
     ]
-    assert shown(*some[:2], width=65)[2] == "b  finished 2025-11-19 23:53 in 5 s, step 12, loss 0.25"
+    assert shown(*some[:2], width=65)[2] == "b  finished 2025-11-19 23:53 in 5 s   step 12  loss 0.25"
+
+
+@pytest.mark.parametrize(("state", "width"), [("finished 2025-11-19 23:53", 80), ("finished", 60)])
+def test_finished_experiments_of_which_one_has_a_long_name_are_compared_by_a_metric(state: str, width: int) -> None:
+    """Its first column is one that most of them have, of three digits; for it the duration and the date give way."""
+    accuracy, loss = a_trend("trainer/accuracy", "trainer", [0.0]), a_trend("trainer/loss", "trainer", [0.04567])
+    some = [finished(name, trends=[loss]) for name in ("a-very-long-name-of-an-experiment", "b")]
+    assert shown(*some, finished("c", trends=[accuracy, loss]), width=width)[1:] == [
+        f"a-very-long…n-experiment  {state}  step 12  loss 0.0457",
+        f"b                         {state}  step 12  loss 0.0457",
+        f"c                         {state}  step 12  loss 0.0457",
+    ]
+
+
+def test_experiments_that_an_error_ended_are_counted_apart() -> None:
+    """Neither they nor those that ended without a close are silent ones. The date gives way to the counts."""
+    error = a_writer(awaited=True, failure="RuntimeError: out of memory")
+    killed = a_writer(silent_s=90.0, beats=True, awaited=True, gone=True)
+    quiet = a_writer(silent_s=720.0)
+    some = [running(name, writers=[writer]) for name, writer in (("a", error), ("b", killed), ("c", quiet))]
+    counts = "1 running, 1 crashed, 1 ended without a close, 1 silent, 1 finished"
+    assert shown(*some, running("d"), finished("e"), width=120)[0] == f"outputs/  2025-11-20 00:53:20  {counts}"
+    assert shown(*some, running("d"), finished("e"), width=90)[0] == f"outputs/  00:53:20  {counts}"
+    assert shown(*some, running("d"), finished("e"))[0] == f"outputs/  {counts}"
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -358,7 +382,7 @@ def test_a_rank_that_ended_is_told_from_a_silent_experiment() -> None:
     status = running("run", writers=[dead, other])
     assert shown(status)[1].startswith("run  running 1 h 12 min")
     other.closed, other.awaited = True, False
-    assert shown(status)[0].endswith("  1 silent")
+    assert shown(status)[0].endswith("  1 ended without a close")
     assert shown(status)[1] == "run  trainer r1 ended without a close, the others finished, step 12, score 0.875"
     other.silent_s = 7200.0
     status.writers.append(a_writer(file="r2", rank=2, silent_s=90.0, beats=True, awaited=True))
@@ -402,7 +426,7 @@ def test_a_crashed_job_does_not_run() -> None:
     status = running("run", writers=[dead], running=True)
     for watched in (True, False):
         found = shown(status, watched=watched, width=120)
-        assert found[0].endswith("  1 silent")
+        assert found[0].endswith("  1 crashed")
         assert found[1].startswith("run  trainer r0 ended with an error, step 12, trainer r0 ended with RuntimeError")
     status.writers.append(a_writer(file="r1", rank=1, closed=True, unread=0))
     assert shown(status)[1].startswith("run  trainer r0 ended with an error, the others finished")
@@ -470,6 +494,20 @@ def test_what_fires_comes_first() -> None:
     assert "mismatch firing" in found[1].text and "stall" not in found[1].text
     assert found[2] == StyledLine("  critical mismatch since step 5: differ 0.2; look at the last sync", "red")
     assert StyledLine("  warning stall since step 1, calm since step 3", "dim") in found
+
+
+@pytest.mark.parametrize(("width", "height", "state"), [(80, 24, "finished, step 12,"), (52, 24, "finished,")])
+def test_an_alert_of_a_finished_experiment_with_a_long_name_stays(width: int, height: int, state: str) -> None:
+    """Its duration and then its date give way. An alert that lacks room even then ends with an ellipsis."""
+    fires = AlertStatus("i", "mismatch", "critical", "firing", "", 5, 7, 0.0, 9)
+    name = "a-very-long-name-of-an-experiment"
+    many = [finished(name, alerts=[fires]), *(finished(f"old-{i}") for i in range(9))]
+    (line,) = begins(shown(*many, width=width, height=height), "a-very-long…")
+    assert line == f"a-very-long…n-experiment  {state} mismatch firing{', score 0.875' * (width == 80)}"
+    (line,) = begins(shown(*many, width=45, height=height), "a-very-long…")
+    assert line == "a-very-long…n-experiment  finished, mismatch…"
+    (line,) = begins(shown(*many, width=120, height=40), name)
+    assert line.startswith(f"{name}  finished 2025-11-19 23:53 in 12 min 00 s, step 12, mismatch firing")
 
 
 def test_values_that_were_not_finite_are_named() -> None:
@@ -566,6 +604,12 @@ def test_metrics_of_one_name_are_told_apart() -> None:
 def test_numbers_are_short(value: float | None, text: str) -> None:
     """Four digits, with a suffix or an exponent."""
     assert number(value) == text
+
+
+def test_a_number_of_three_digits_has_no_exponent_that_it_does_not_need() -> None:
+    """1204 stays as it is, and so does what is rounded up to 1000."""
+    values = [0.045678, 12.345, 999.96, 1204.4, 18250.0, 999_960.0, 1.5e-6]
+    assert [number(value, 3) for value in values] == ["0.0457", "12.3", "1000", "1204", "18.2k", "1000k", "1.50e-06"]
 
 
 def test_lengths_of_time() -> None:

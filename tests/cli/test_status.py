@@ -112,6 +112,8 @@ def test_what_the_job_said_of_the_run_is_shown(tmp_path: Path, lease: Lease) -> 
     ]
     found = json.loads(run(tmp_path, "--json").stdout)["run"]
     assert (found["name"], found["outcome"], found["config"], found["facts"]) == ("seven", "running", config, facts)
+    watched(tmp_path, run=RunStatus(outcome="running", facts=facts))
+    assert "run: running; git 9f2c; host n07; torch 2.13.0" in run(tmp_path).stdout.splitlines()
 
 
 def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:

@@ -48,7 +48,7 @@ def test_two_runs_and_where_they_part(tmp_path: Path) -> None:
         "what was said of the run: 1 key differs",
         "  part    key  A      B",
         "  config  lr   1e-05  3e-05",
-        "metrics: in 10 rows that both have, 2 part and 0 are equal",
+        "2 metrics part and 0 are equal, in 10 rows that both have",
         "  from step  metric        A     B     widest",
         "  3          trainer/kl    0.75  0.5   2 at step 7",
         "  5          trainer/loss  1     1.25  0.25 at step 5",
@@ -86,6 +86,7 @@ def test_tolerances_and_chosen_metrics(tmp_path: Path) -> None:
     make(tmp_path / "a", rows({3: {"trainer/kl": 0.5 + 2**-40}}))
     make(tmp_path / "b", rows({}))
     exact = run(tmp_path, "--exit-code")
+    assert "1 metric parts and 1 is equal, in 10 rows that both have" in exact.stdout.splitlines()
     assert (exact.returncode, "  3          trainer/kl  0.5000000000009095  0.5" in exact.stdout) == (1, True)
     assert run(tmp_path, "--exit-code", "--rtol", "1e-9").returncode == 0
     assert run(tmp_path, "--exit-code", "--atol", "1e-9").returncode == 0

@@ -90,6 +90,21 @@ def test_names_that_differ_by_case_or_are_taken(outputs: Path) -> None:
     assert list(told[1].values()) == [2.0, 9.0, 1, 1.0]
 
 
+def test_a_metric_called_like_a_fixed_column_is_named(outputs: Path) -> None:
+    """On stderr, where a query names the fixed column alone; not where it names the metric's column, or neither."""
+    asked = run("SELECT step, loss FROM trainer_steps", outputs / "ppo", "--csv")
+    assert asked.stdout.startswith("step,LOSS\n") and asked.exit_code == 0
+    assert asked.stderr == "step is the step of the row; the metric trainer/step is step_2\n"
+    asked = run("SELECT STEP, x FROM generator_points WHERE x > 0", outputs / "grpo")
+    assert asked.stderr == "x is the value of the axis; the metric point/generator/x is x_2\n"
+    for sql in (
+        "SELECT step, step_2 FROM trainer_steps",
+        "SELECT t.loss FROM trainer_steps t",
+        "SELECT step FROM rows",
+    ):
+        assert run(sql, outputs / "ppo").stderr == ""
+
+
 def test_several_experiments(outputs: Path) -> None:
     """All experiments in a folder are in one table; one without a store has records, and its lack of rows is
     reported.

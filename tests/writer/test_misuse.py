@@ -175,6 +175,15 @@ def test_a_text_as_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert metrics(records(tmp_path)) == [{"step": 1, "m": {"b": 1.0}}] * 2
 
 
+def test_none_as_value_is_no_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is written as no observation, alone and in a list, and nothing is reported."""
+    logger = logger_at(tmp_path)
+    logger.log({"a": None, "b": [1.0, None]}, step=1)
+    logger.close()
+    assert (logger.dropped_values, answers(tmp_path), capsys.readouterr().err) == (0, [], "")
+    assert metrics(records(tmp_path)) == [{"step": 1, "m": {"a": None, "b": [1.0, None]}}]
+
+
 def test_a_configuration_as_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A dict full of texts gets one answer, not one for each key, and its numbers are kept."""
     config = {

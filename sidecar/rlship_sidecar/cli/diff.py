@@ -175,7 +175,9 @@ def _metric_lines(found: Comparison, *, whole: bool) -> Iterator[str]:
         return
     parted, of_one = found.parted(), found.of_one()
     equal = len(found.metrics) - len(parted) - len(of_one)
-    yield f"metrics: in {counted(found.both, 'row')} that both have, {len(parted)} part and {equal} are equal"
+    parting = f"{counted(len(parted), 'metric')} part{'s' * (len(parted) == 1)}"
+    same = f"{equal} {'is' if equal == 1 else 'are'} equal"
+    yield f"{parting} and {same}, in {counted(found.both, 'row')} that both have"
     kept = parted if whole else [one for one in parted if not is_of_time(one)]
     shown = kept if whole else kept[:MAX_METRICS]
     cells = [_cells(one) for one in shown]

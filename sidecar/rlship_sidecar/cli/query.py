@@ -71,6 +71,8 @@ def query(
             database.answering(os.fspath(folder), sources, sql, memory, on_start=progress.start)
         )
         progress.clear()
+        for note in answer.notes:
+            click.echo(terminal.clean(note, terminal.MAX_ERROR_CHARS), err=True)
         for line in _lines(answer, as_json=as_json, as_csv=as_csv):
             click.echo(line)
     context.exit(unreadable_code(sources))

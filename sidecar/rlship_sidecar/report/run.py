@@ -76,7 +76,7 @@ def run_lines(run: RunStatus, *, over: bool) -> list[str]:
     about += [f"{name} {_brief(version)}" for name, version in versions.items() if version]
     if run.changes:
         about.append(f"{counted(run.changes, 'change')} of what was said first: rlship query, table run_changes")
-    lines = [_line(f"run {run.name or '(no name)'}: {'; '.join(about)}")]
+    lines = [_line(f"{f'run {run.name}' if run.name else 'run'}: {'; '.join(about)}")]
     for part, keys, count in (("config", run.config, run.config_keys), ("summary", run.summary, run.summary_keys)):
         if keys:
             more = f" (all {count}: rlship query, table run)" if count > len(keys) else ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -71,7 +72,9 @@ MAX_NAME = 24  # cells of a name that is too long for its terminal, and of an ac
 BESIDE_NAME = 56  # cells that an experiment's own line needs beside a longer name
 MAX_METRIC = 28
 _RUNNING, _SILENT, _UNWATCHED, _FINISHED = range(4)
+_CRASHED, _NOT_CLOSED = "crashed", "ended without a close"
 _STATES = ("running", "silent", "not watched", "finished")
+_COUNTED = ("running", _CRASHED, _NOT_CLOSED, *_STATES[1:])
 _INDENT = "  "
 # Which details stay when there is little room.
 _TROUBLE, _TREND, _ACTORS, _MORE_TRENDS, _SINKS, _NOTES = range(6)
@@ -123,9 +126,10 @@ def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
     kept = _kept(details[:fitting], room - len(shown) - bool(rest))
     names = max((cell_len(view.name) for view in shown), default=0)
     found = [StyledLine(_header(screen, views, width), "bold")]
-    table = _table([view for view in shown if not (view.has_details or view.is_odd)], names, width)
+    labels = _common([view for view in shown if not view.has_details])
+    table = _table([view for view in shown if not (view.has_details or view.is_odd)], labels, names, width)
     for place, view in enumerate(shown):
-        found.append(view.line(names, width, table.get(view.order)))
+        found.append(view.line(names, width, table.get(view.order), labels[:1]))
         found += kept[place] if place < len(kept) else []
     if rest and room:
         found.append(StyledLine(f"and {len(rest)} more: {_tally(rest)}", "dim"))
@@ -246,7 +250,7 @@ def sparkline(points: Sequence[float | None], width: int) -> str:
     return "".join(" " if point is None else bar(point) for point in points)
 
 
-def number(value: float | None) -> str:
+def number(value: float | None, digits: int = 4) -> str:
     """A value in at most nine characters: `0.0312`, `1204`, `18.2k`, `1.5e-06`, `nan`."""
     if value is None:
         return "nan"
@@ -255,8 +259,13 @@ def number(value: float | None) -> str:
         return f"{value:.2e}"
     for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if size >= limit:
-            return f"{value / (limit if limit > 1e4 else 1e3):.4g}{suffix}"
-    return f"{value:.4g}"
+            return f"{_rounded(value / (limit if limit > 1e4 else 1e3), digits)}{suffix}"
+    return _rounded(value, digits)
+
+
+def _rounded(value: float, digits: int) -> str:
+    text = f"{value:.{digits}g}"
+    return f"{value:.0f}" if "e" in text else text
 
 
 def span(seconds: float) -> str:
@@ -270,23 +279,28 @@ def span(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _table(views: Sequence[_View], names: int, width: int) -> dict[tuple[object, ...], str]:
+def _common(views: Sequence[_View]) -> list[str]:
+    """The metrics of experiments, those first that most have. Experiments with many metrics know their order."""
+    by_number = sorted(views, key=lambda one: -len(one.values))
+    labels = dict.fromkeys(label for view in by_number for label in view.values)
+    return sorted(labels, key=lambda label: -sum(label in view.values for view in views))
+
+
+def _table(views: Sequence[_View], labels: Sequence[str], names: int, width: int) -> dict[tuple[object, ...], str]:
     """The text behind the names of experiments that have one line, with each metric in a column of its own.
 
-    Without columns if they would be too wide and leave an experiment without a metric.
+    States are as long as that leaves each experiment a metric. Without columns if no form of them does.
     """
-    # Those with many metrics know their order.
-    labels = list(
-        dict.fromkeys(label for view in sorted(views, key=lambda one: -len(one.values)) for label in view.values)
-    )
-    rows = [[view.state_words, view.step_words, *(view.values.get(label, "") for label in labels)] for view in views]
-    widths = [max(map(cell_len, column)) for column in zip(*rows)]
-    fitting = [place for place in range(len(widths)) if names + sum(widths[: place + 1]) + 2 * (place + 1) <= width]
-    columns = len(fitting)
-    if any(not any(row[2:columns]) for row in rows if any(row[2:])):
-        return {}
-    cells = ([set_cell_size(text, size) for text, size in zip(row[:columns], widths)] for row in rows)
-    return {view.order: "  ".join(row).rstrip() for view, row in zip(views, cells)}
+    for form in range(max((len(view.state_forms) for view in views), default=0)):
+        states = [view.state_forms[min(form, len(view.state_forms) - 1)] for view in views]
+        about = [[view.step_words, *(view.values.get(label, "") for label in labels)] for view in views]
+        rows = [[state, *row] for state, row in zip(states, about)]
+        widths = [max(map(cell_len, column)) for column in zip(*rows)]
+        columns = sum(names + sum(widths[: place + 1]) + 2 * (place + 1) <= width for place in range(len(widths)))
+        if all(any(row[2:columns]) for row in rows if any(row[2:])):
+            cells = ([set_cell_size(text, size) for text, size in zip(row[:columns], widths)] for row in rows)
+            return {view.order: "  ".join(row).rstrip() for view, row in zip(views, cells)}
+    return {}
 
 
 def _kept(details: list[list[tuple[int, StyledLine]]], room: int) -> list[list[StyledLine]]:
@@ -297,8 +311,11 @@ def _kept(details: list[list[tuple[int, StyledLine]]], room: int) -> list[list[S
 
 
 def _header(screen: Screen, views: Sequence[_View], width: int) -> str:
-    rest = f"  {date(screen.t, screen.local)}  {_tally(views) or 'no experiment yet'}"
-    title = clean(screen.title)
+    title, counts = clean(screen.title), _tally(views) or "no experiment yet"
+    now = date(screen.t, screen.local)
+    rests = [f"  {now}  {counts}", f"  {now[11:]}  {counts}", f"  {counts}"]
+    least = min(8, cell_len(title))
+    rest = next((rest for rest in rests if least + cell_len(rest) <= width), rests[-1])
     room = max(8, width - cell_len(rest))
     if cell_len(title) > room:  # the end of a path says more than its beginning
         title = "…" + fit(title[::-1], room)[:-1][::-1]
@@ -306,8 +323,8 @@ def _header(screen: Screen, views: Sequence[_View], width: int) -> str:
 
 
 def _tally(views: Sequence[_View]) -> str:
-    counts = [(sum(view.state == state for view in views), word) for state, word in enumerate(_STATES)]
-    return ", ".join(f"{count} {word}" for count, word in counts if count)
+    counts = Counter(view.counted_as for view in views)
+    return ", ".join(f"{counts[word]} {word}" for word in _COUNTED if counts[word])
 
 
 class _View:
@@ -336,6 +353,13 @@ class _View:
             return _SILENT
         longest_s = max(map(patience_s, self._writers), default=SILENT_S)
         return _SILENT if self._silent_s >= longest_s else _RUNNING
+
+    @property
+    def counted_as(self) -> str:
+        """What the header and the last line count it as."""
+        if self.state == _SILENT and self._has_ended:
+            return _CRASHED if any(writer.failure for writer in self._ended.writers) else _NOT_CLOSED
+        return _STATES[self.state]
 
     @property
     def _is_watched(self) -> bool:
@@ -412,35 +436,45 @@ class _View:
         actors = [actor for actor in self._status.actors if actor.actor != OWN_ACTOR]
         return sorted(actors, key=lambda one: (one.actor != self._status.lead, -(one.step or 0), natural(one.actor)))
 
-    def line(self, names: int, width: int, in_columns: str | None) -> StyledLine:
-        """The experiment in one line; its name takes `names` cells. `in_columns` is what follows it in a table."""
+    def line(self, names: int, width: int, in_columns: str | None, compared: Sequence[str]) -> StyledLine:
+        """The experiment in one line; its name takes `names` cells. `in_columns` is what follows it in a table.
+        `compared` are the metrics that it shares with others of one line.
+        """
         name = set_cell_size(self.name, names)
         if in_columns is not None:
             style = "yellow" if self.state in (_SILENT, _UNWATCHED) else "dim" if self.state == _FINISHED else ""
             return StyledLine(f"{name}  {in_columns}", style)
-        words = self._running() if self.state == _RUNNING else self._stopped()
-        text = f"{name}  {words[0]}"
-        # Words that do not fit are left out. What is wrong stands before the values.
-        for word in [*words[1:2], *self.trouble_words, *words[2:]]:
+        # Where details follow, they have what is wrong.
+        wrong = self._firing if self.has_details else self.trouble_words
+        shared = [] if self.has_details else [self.values[label] for label in compared if label in self.values]
+        texts = [f"{name}  {', '.join([*begin, *wrong])}" for begin in self._begins]
+        # When an experiment finished says less than a metric that can be compared.
+        spare = sum(cell_len(f", {value}") for value in shared) if self.state == _FINISHED else 0
+        text = next((text for room in (width - spare, width) for text in texts if cell_len(text) <= room), texts[-1])
+        # Other words that do not fit are left out. What is wrong stands before the values.
+        for word in dict.fromkeys([*self.trouble_words[len(wrong) :], *shared, *self._further]):
             if cell_len(f"{text}, {word}") <= width:
                 text = f"{text}, {word}"
         doubtful = self.trouble_words or self.state in (_SILENT, _UNWATCHED)
         return StyledLine(text, "yellow" if doubtful else "dim" if self.state == _FINISHED else "")
 
-    def _running(self) -> list[str]:
-        began = f"running {span(self._screen.t - self._status.began)}" if self._status.began else "running"
-        if not self._actors:
-            return [began, "no lines yet"]
-        chief = self._actors[0]
-        step = [self.step_words] if self.step_words else []
-        unread = list(filter(None, [not_read(self._status)]))
-        rate = [_rate(chief.steps_per_s)] if chief.steps_per_s else []
-        return [began, *step, *unread, *rate, *self.values.values()]
-
-    def _stopped(self) -> list[str]:
+    @property
+    def _begins(self) -> list[list[str]]:
+        """What begins the experiment's own line, the longest first: its state and its step."""
         crash = [self._ended_words] if self.state == _UNWATCHED and self._ended_words else []
-        about = filter(None, [self.step_words, not_read(self._status)])
-        return [*crash, self.state_words, *about, *self.values.values()]
+        step = [self.step_words] if self.step_words else []
+        forms = self.state_forms
+        found = [[*crash, form, *step] for form in forms] + [[*crash, forms[-1]]]
+        return [*found, crash] if crash else found
+
+    @property
+    def _further(self) -> list[str]:
+        """What follows on the experiment's own line as far as there is room."""
+        if self.state == _RUNNING and not self._actors:
+            return ["no lines yet"]
+        unread = list(filter(None, [not_read(self._status)]))
+        steps_per_s = self._actors[0].steps_per_s if self.state == _RUNNING else None
+        return [*unread, *([_rate(steps_per_s)] if steps_per_s else []), *self.values.values()]
 
     @property
     def is_odd(self) -> bool:
@@ -455,18 +489,22 @@ class _View:
         return found
 
     @property
-    def state_words(self) -> str:
-        """The state of an experiment that does not run, and since when."""
+    def state_forms(self) -> list[str]:
+        """The state of the experiment and since when, the longest form first."""
         status = self._status
+        if self.state == _RUNNING:
+            return [*([f"running {span(self._screen.t - status.began)}"] if status.began else []), "running"]
         if self.state == _SILENT and self._has_ended:
-            return self._ended_words + (", the others finished" if self._have_others_closed else "")
+            return [self._ended_words + (", the others finished" if self._have_others_closed else "")]
         if self.state == _SILENT:
-            return f"silent for {span(self._silent_s)}"
+            return [f"silent for {span(self._silent_s)}"]
         if self.state == _UNWATCHED:
-            return f"no sidecar since {date(status.t, self._screen.local)[:16]}"
-        ended = date(status.newest_t, self._screen.local)[:16] if status.newest_t else ""
-        took = f" in {span(status.newest_t - status.began)}" if status.began and ended else ""
-        return f"finished {ended}{took}".rstrip()
+            return [f"no sidecar since {date(status.t, self._screen.local)[:16]}"]
+        if not status.newest_t:
+            return ["finished"]
+        ended = f"finished {date(status.newest_t, self._screen.local)[:16]}".rstrip()
+        took = [f"{ended} in {span(status.newest_t - status.began)}"] if status.began else []
+        return [*took, ended, "finished"]
 
     @property
     def step_words(self) -> str:
@@ -478,13 +516,18 @@ class _View:
     def values(self) -> dict[str, str]:
         """The newest values, each with its name, by name."""
         labels = ((self._label(trend), trend) for trend in self._status.trends[:3])
-        return {label: f"{label} {number(trend.value)}{_left_out_of(trend)}" for label, trend in labels}
+        return {label: f"{label} {number(trend.value, 3)}{_left_out_of(trend)}" for label, trend in labels}
+
+    @property
+    def _firing(self) -> list[str]:
+        alerts = self._status.alerts
+        return [f"{clean(one.rule, MAX_NAME)} {one.state}" for one in alerts if one.state == FIRING][:3]
 
     @cached_property
     def trouble_words(self) -> list[str]:
         """What is wrong, in a few words."""
         status = self._status
-        found = [f"{clean(one.rule, MAX_NAME)} {one.state}" for one in status.alerts if one.state == FIRING][:3]
+        found = [*self._firing]
         found += [
             f"{clean(actor.actor, MAX_NAME)} lacks {self._ranks.words(actor.actor, actor.missing, 3)}"
             for actor in self._actors

@@ -52,11 +52,15 @@ _FETCHED = 200  # by number, not by size: a text may have a megabyte
 
 
 class Answer(NamedTuple):
-    """The result of a query: its column names (all different), which columns are JSON, and its records."""
+    """The result of a query: its column names (all different), which columns are JSON, and its records.
+
+    `notes` say which columns that the query names may be taken for metrics.
+    """
 
     columns: list[str]
     nested: list[bool]
     records: Iterator[Record]
+    notes: Sequence[str] = ()
 
 
 def require_duckdb() -> Any:
@@ -99,6 +103,12 @@ class _Table:
     sources: Sequence[ExperimentTables]
     of_files: bool
     records_of: Callable[[ExperimentTables, Condition, Sequence[str]], Iterator[Record]]  # with columns of these names
+    shadowed: Sequence[wide.Shadowed] = ()
+
+    def notes(self, sql: str, need: Need) -> list[str]:
+        """A line for each metric that a query may mean when it names a column of the head, and does not name."""
+        asked = (one for one in self.shadowed if names(sql, one.head) and not names(sql, one.column))
+        return [one.note for one in asked if need.columns is None or one.head in need.columns]
 
     def bytes_to_read(self, condition: Condition, sizes: Mapping[str, int]) -> int:
         """How much of the writers' files is read for it, given the size of each experiment's."""
@@ -148,7 +158,9 @@ def answering(
             _stoppable(connection, thread, connection.execute, sql)
             about = connection.description or []
             heads = list(map(wide.UniqueNames().unlike, (column[0] for column in about)))
-            yield Answer(heads, [str(column[1]) == "JSON" for column in about], _fetched(connection, thread))
+            notes = [note for table in named for note in table.notes(sql, needed[table.name])]
+            nested = [str(column[1]) == "JSON" for column in about]
+            yield Answer(heads, nested, _fetched(connection, thread), notes)
     except duckdb.OutOfMemoryException as problem:
         raise RlshipError(_first_line(problem), f"allow more than {memory} with --memory, or select less") from problem
     except duckdb.Error as problem:
@@ -185,9 +197,11 @@ def _tables(sources: Sequence[ExperimentTables], sql: str) -> Iterator[_Table]:
         choice = RecordFilter((actor,), (kind,))
         if asked:
             keys = wide.keys_of(chain.from_iterable(one.rows(choice, every=False) for one in asked))
-        columns = wide.columns(keys, wide.short(actor, kind))
+        short = wide.short(actor, kind)
+        columns = wide.columns(keys, short)
         key_of = dict(zip((column.name for column in columns[len(wide.HEAD) :]), keys))
-        yield _Table(name, columns, asked, False, partial(_wide_records, choice, key_of))
+        metrics = wide.shadowed(keys, columns, short)
+        yield _Table(name, columns, asked, False, partial(_wide_records, choice, key_of), metrics)
 
 
 def _records(

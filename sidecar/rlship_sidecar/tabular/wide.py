@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from rlship_sidecar.rows import ALERT, CLOCK, LEDGER, OWN_KINDS, POINT, Row
 from rlship_sidecar.tabular.columns import COVERAGE, ROW, Column
 from rlship_sidecar.tabular.from_store import Record, coverage, row_head
 
 HEAD = (*ROW, *COVERAGE)
+_MEANINGS = {
+    "experiment": "the name of the folder",
+    "row": "the number of the row",
+    "index": "the number of the unit",
+    "step": "the step of the row",
+    "axis": "the name of the axis",
+    "x": "the value of the axis",
+    "t": "the time of the row",
+    "revision": "the number of the revision",
+}
 _SUFFIXES = {"step": "steps", POINT: "points", LEDGER: "ledger_steps", ALERT: "alert_steps"}
 
 
@@ -27,6 +38,28 @@ def columns(keys: Iterable[str], name: Callable[[str], str] = str) -> tuple[Colu
     """
     names = UniqueNames(column.name for column in HEAD)
     return (*HEAD, *(Column(names.unlike(name(key)), "float") for key in keys))
+
+
+class Shadowed(NamedTuple):
+    """A metric that is called like a column of the head, so that the column of the metric has another name."""
+
+    head: str
+    key: str
+    column: str
+
+    @property
+    def note(self) -> str:
+        """What a query that names the column of the head gets, and what the metric is called there."""
+        meaning = _MEANINGS.get(self.head, "a column of every row")
+        return f"{self.head} is {meaning}; the metric {self.key} is {self.column}"
+
+
+def shadowed(keys: Iterable[str], named: Iterable[Column], name: Callable[[str], str] = str) -> list[Shadowed]:
+    """The metrics called like a column of the head; `named` are all columns."""
+    heads = {column.name.lower(): column.name for column in HEAD}
+    values = [column.name for column in named][len(HEAD) :]
+    found = ((heads.get(name(key).lower()), key, column) for key, column in zip(keys, values))
+    return [Shadowed(head, key, column) for head, key, column in found if head is not None]
 
 
 def records(experiment: str, rows: Iterable[Row], keys: list[str]) -> Iterator[Record]:
