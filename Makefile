@@ -16,7 +16,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist load
 # Markers of tests that `make test` leaves out: see pyproject.toml.
 APART := toolchain or ray or long
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs containers systemd slurm gpu frameworks incidents clean
+.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak swaps nfs containers systemd slurm gpu frameworks incidents pictures clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -77,6 +77,11 @@ frameworks: $(VENV)/.installed-dev $(VENV)-frameworks/.installed $(VENV)-ms-swif
 
 incidents: $(VENV)/.installed-dev ## Try alerts and `rlship why` on simulated incidents and healthy runs, on CORES cores (half an hour)
 	$(BIN)/python -m benchmarks.incidents --jobs $(CORES)
+
+pictures: $(VENV)/.installed-dev ## Make the page's pictures for the documents, from a demo in headless Chromium
+	rm -rf build/pictures && mkdir -p build
+	$(BIN)/python -m rlship demo build/pictures --fault zero_rewards
+	$(BIN)/python -m tests.page.pictures build/pictures docs/images
 
 clean: ## Remove what tools and builds left behind, but not the virtual environment
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -31,7 +31,7 @@ TARGETS = (
         "slurm",
         "gpu",
     ),
-    *("frameworks", "incidents", "clean"),
+    *("frameworks", "incidents", "pictures", "clean"),
 )
 
 

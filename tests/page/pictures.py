@@ -1,6 +1,6 @@
 """Makes the pictures of the page that the documents show, of an experiment of `make demo FAULT=zero_rewards`.
 
-python -m tests.page.pictures demo docs/images
+`make pictures` calls it.
 """
 
 from __future__ import annotations
