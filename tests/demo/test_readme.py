@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import defaultdict
 from pathlib import Path
 
@@ -102,7 +103,9 @@ def rewards_in_files(experiment: Path) -> dict[int, float]:
     return {step: sum(of_step) / len(of_step) for step, of_step in values.items() if of_step}
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("rlship ") and "watch" not in line])
+@pytest.mark.parametrize(
+    "line", [line for line in LINES if line.startswith("rlship ") and line.split()[1] not in ("watch", "view")]
+)
 @pytest.mark.usefixtures("watched")
 def test_a_command_works_as_printed(line: str, here: Path) -> None:
     """It ends with 0 and prints something."""
@@ -115,6 +118,25 @@ def test_watching_a_folder_works_as_printed(watched: int) -> None:
     """`rlship watch` of README.md ships the rows of an experiment below the folder, and Ctrl-C ends it with 0."""
     assert "rlship watch outputs/" in LINES
     assert watched == 0
+
+
+def test_the_page_is_served_as_printed(here: Path) -> None:
+    """`rlship view` of README.md prints an address with a token, where the page is, and Ctrl-C ends it."""
+    assert [line for line in LINES if line.startswith("rlship view demo")]
+    options = at(here)
+    options.pop("timeout")
+    words = ["sh", "-c", "exec rlship view --no-open --port 0 demo"]
+    view = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload]
+    try:
+        address, _, secret = view.stdout.readline().split()[-1].partition("#")
+        assert secret
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert b"<title>" in answer.read()
+        view.send_signal(signal.SIGINT)
+        assert view.wait(60) == 0
+    finally:
+        view.kill()
+        view.communicate()
 
 
 @pytest.fixture(scope="module")

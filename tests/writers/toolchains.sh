@@ -31,8 +31,9 @@ want chromium "chromium fonts-dejavu-core"
 # Notifiers send to it.
 want prometheus-alertmanager prometheus-alertmanager
 # Debian 12's (1.20) cannot render the overlays: kubectl.sh gets another, below.
-case "$(apt-cache show kubernetes-client 2>/dev/null | sed -n 's/^Version: //p')" in
-    '' | 1.20*) ;;
+if there apt-cache; then debians=$(apt-cache show kubernetes-client 2>/dev/null | grep '^Version: ' || true); else debians=unknown; fi
+case "$debians" in
+    '' | 'Version: 1.20'*) ;;
     *) there kustomize || want kubectl kubernetes-client ;;
 esac
 
