@@ -182,7 +182,7 @@ class ExperimentGlance(NamedTuple):
 def glance(status: Status, t: float, silent_s: Mapping[str, float]) -> ExperimentGlance:
     """What the line of an experiment is made of. `t` and `silent_s` are those of a `Screen`."""
     view = _View(status, "", Screen("", [status], t, watched=False, silent_s={status.experiment: silent_s}))
-    words = "" if view.state == _RUNNING else view.state_words
+    words = "" if view.state == _RUNNING else view.state_forms[0]
     return ExperimentGlance(_STATES[view.state], words, view._has_ended, view.trouble_words)
 
 
