@@ -430,7 +430,7 @@ def _needed(step: int | None) -> int:
 
 
 class GapRecord(NamedTuple):
-    """A `gap`: lines were dropped or may be lost, somewhere behind the record that was written at `since`."""
+    """A `gap`: lines were dropped or may be lost, somewhere after the record that was written at `since`."""
 
     t: float
     gap: Gap

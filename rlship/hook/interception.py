@@ -114,7 +114,7 @@ def found_by_others(
 
 
 class LoaderBefore:
-    """The loader of a module, with the call `then(module)` behind it. While the module runs, it sees its own loader."""
+    """The loader of a module, with the call `then(module)` after it. While the module runs, it sees its own loader."""
 
     def __init__(self, loader: Any, then: Callable[[ModuleType], object]) -> None:
         self._loader = loader

@@ -117,7 +117,7 @@ def _check(given: Given) -> None:
 
 
 def _group(given: Given, key: str, places: list[int] | None, rows: dict[str, Rows], columns: dict[str, Rows]) -> str:
-    """The members of one group's record behind its hop."""
+    """The members of one group's record after its hop."""
     count = _count(given, places, columns)
     chosen = range(count) if places is None else places
     parts = [f'"key":{json_string(key)},"n":{count}']

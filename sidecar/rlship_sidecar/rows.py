@@ -111,7 +111,7 @@ def rank_words(names: Iterable[str], replicas: Collection[str] = ()) -> list[str
 
 
 def process_place(host: str, pid: int) -> str:
-    """Where a rank's process runs, to put behind its name: " (n07 pid 4121)", or "" if that is unknown."""
+    """Where a rank's process runs, to put after its name: " (n07 pid 4121)", or "" if that is unknown."""
     known = [*([host] if host else []), *([f"pid {pid}"] if pid else [])]
     return f" ({' '.join(known)})" if known else ""
 

@@ -156,7 +156,7 @@ class Actor:
         units, segments = self.open, writer.segments
         for barriers in batch.barriers:
             segment = segments[barriers.segment]
-            # A child's barrier of a step behind its first one, too: it no longer counts once its parent is known.
+            # A child's barrier of a step after its first one, too: it no longer counts once its parent is known.
             writer.has_part_from(min(barriers.steps))
             for step, t, offset, before_t in barriers.each():
                 unit = units.get(step)
@@ -315,7 +315,7 @@ class Actor:
         return decided
 
     def _note_barriers(self, steps: list[int], now: float) -> None:
-        """Start the clock of `max_wait_s` for every step that has a barrier, also behind one that is waited for."""
+        """Start the clock of `max_wait_s` for every step that has a barrier, also after one that is waited for."""
         for step in steps:
             unit = self.open[step]
             if unit.barrier_at is None:

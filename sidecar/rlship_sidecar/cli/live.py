@@ -55,7 +55,7 @@ def drawn_lines(found: Sequence[StyledLine], width: int, env: Mapping[str, str])
     drawn, wrapped = "", False
     for line in found:
         # What was there is cleared before, because in the last column a terminal may take the cursor to be on it still;
-        # a row that is wrapped into can only be cleared behind the text.
+        # a row that is wrapped into can only be cleared after the text.
         clears = "\x1b[K" if wrapped and cell_len(line.text) < width else ""
         drawn += ("" if wrapped else "\r\x1b[K") + styled(line, env) + clears + ("" if line.goes_on else "\n")
         wrapped = line.goes_on

@@ -160,7 +160,7 @@ class _Queue:
         return [_together(errors) for errors in alike.values()]
 
     def add(self, changed: dict[Path, float]) -> None:
-        """Queue experiments behind those that wait, the most recently changed first. `changed`: when, in Unix
+        """Queue experiments after those that wait, the most recently changed first. `changed`: when, in Unix
         seconds.
         """
         now, found = time.time(), list(changed)

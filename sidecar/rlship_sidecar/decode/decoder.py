@@ -237,7 +237,7 @@ def take_usual(
     or one has to wait.
 
     A schema is expected, and the first line begins like a metrics line. Returns where it stopped and the last line's
-    time, or `t` if it took no line. It also stops behind a barrier where a cycle of lines may begin.
+    time, or `t` if it took no line. It also stops after a barrier where a cycle of lines may begin.
 
     Nearly all lines are of these two kinds, so they have a way of their own: msgspec compares the names where they
     stand and makes no dict. What keeps the conditions of the module's docstring here:

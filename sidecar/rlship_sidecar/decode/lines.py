@@ -41,7 +41,7 @@ class Schema:
     identity.
 
     The metrics stand in the order of their shapes. `stretches` are those of one shape, `width` is how many doubles a
-    line has. `bundled`: the time of each metric and the byte of its line stand behind the values (`decode/bundles.py`).
+    line has. `bundled`: the time of each metric and the byte of its line stand after the values (`decode/bundles.py`).
     """
 
     __slots__ = (

@@ -30,7 +30,7 @@ def commands(experiment: Path, boards: Iterable[Path], runs: Iterable[Path], *, 
 
 
 def _needing(packages: Sequence[str], line: str) -> str:
-    """A command line, behind the one that installs the packages which this Python lacks."""
+    """A command line, after the one that installs the packages which this Python lacks."""
     lacking = [package for package in packages if find_spec(package) is None]
     return f"{_install(*lacking)} && {line}" if lacking else line
 

@@ -32,7 +32,7 @@ def packed(verdict: Verdict) -> bytes:
 
 
 def ledger_row(step: int, t: float, axis: str, groups: Iterable[tuple[bytes, bool]]) -> Row:
-    """The row of a step: of each group, what the store keeps, and whether the trainer went on behind its time."""
+    """The row of a step: of each group, what the store keeps, and whether the trainer went on after its time."""
     values = dict.fromkeys(_ALWAYS, 0)
     fields: dict[str, int] = {}
     for data, passed in groups:

@@ -169,7 +169,7 @@ class AlertBook:
     # One look ------------------------------------------------------------------------------------------------------
 
     def rows(self, fresh: list[Row], now: float) -> list[Row]:
-        """The rows of verdicts, numbered on behind `fresh`, which this look commits."""
+        """The rows of verdicts, numbered on after `fresh`, which this look commits."""
         if not self._rules or not (self._current or fresh):
             # A finished experiment keeps the verdicts that it has. Once it grows, they are those of one set of rules.
             self._done += list(self.revisions.dirty)

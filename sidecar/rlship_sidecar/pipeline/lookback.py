@@ -1,7 +1,7 @@
 """Which ranks are short of a metric at a step, and which rows a changed step can make so.
 
 A row depends on earlier steps only here and in `tables_shown`. So each step's ranks are kept in the store, in the
-transaction that keeps its row. Where a step's ranks change, or the step becomes a row behind later ones, the later rows
+transaction that keeps its row. Where a step's ranks change, or the step becomes a row after later ones, the later rows
 in whose window it is are made again.
 
 Nearly all steps of a job are alike. What they have in common is worked out once, for the whole set of metrics: see

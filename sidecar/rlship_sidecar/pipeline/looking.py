@@ -1,7 +1,7 @@
 """When to look at each file of a network filesystem, where every look is an open.
 
 A row waits for the last of its ranks. Ranks finish a step at about the same time, so the first one that is seen to have
-finished it *calls* the others: those behind it are looked at soon, and then at a share of the time that a file takes
+finished it *calls* the others: those after it are looked at soon, and then at a share of the time that a file takes
 to grow. Files that are at the newest step have nothing to say before another one goes on. They are looked at in
 turn, so many a second, and one that grew calls the rest. Files without steps have a pace of their own.
 """

@@ -205,7 +205,7 @@ def _read_block(
 
 def _chooser(steps: Collection[int]) -> Callable[[bytes], bool]:
     """Whether a line can be of one of these steps. A step's digits stand in its line, as JSON has one way to write
-    them, and behind its name, unless there are backslashes.
+    them, and after its name, unless there are backslashes.
     """
     digits = [str(step).encode() for step in steps]
     if len(digits) <= _FEW_STEPS:

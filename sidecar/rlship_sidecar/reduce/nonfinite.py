@@ -17,7 +17,7 @@ from rlship_sidecar.decode.shapes import PLAIN, observations_in, width
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.rows import RankName
 
-COUNTED = "/nonfinite"  # behind the key of a metric, the number of these observations
+COUNTED = "/nonfinite"  # after the key of a metric, the number of these observations
 
 
 def who_was_nonfinite(

@@ -287,7 +287,7 @@ def _common(views: Sequence[_View]) -> list[str]:
 
 
 def _table(views: Sequence[_View], labels: Sequence[str], names: int, width: int) -> dict[tuple[object, ...], str]:
-    """The text behind the names of experiments that have one line, with each metric in a column of its own.
+    """The text after the names of experiments that have one line, with each metric in a column of its own.
 
     States are as long as that leaves each experiment a metric. Without columns if no form of them does.
     """

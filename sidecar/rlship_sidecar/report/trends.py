@@ -102,7 +102,7 @@ class _Curve:
 @dataclass(slots=True)
 class _TrackedRows:
     """The newest rows of one actor and kind, by their times: these by index, and of each chosen key the newest points
-    by index and the curve. Steps that are done again are newer than those behind them.
+    by index and the curve. Steps that are done again are newer than those after them.
 
     A key keeps points of its own, because rows may have a metric seldom.
     """
@@ -280,7 +280,7 @@ def slot_of(actor: str, metric: str) -> Slot | None:
         if entry is not None and entry.name in names:
             return Slot(number, names.index(entry.name))
         if entry is None and plain.rpartition("/")[2].lower() in ends:
-            return Slot(number, 1)  # behind the catalogue's best
+            return Slot(number, 1)  # after the catalogue's best
     return None
 
 

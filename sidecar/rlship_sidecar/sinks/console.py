@@ -27,7 +27,7 @@ class ConsoleSink(Sink):
 
     - `metrics`: patterns of the keys that a line shows, in their order. Without it a line shows what the job logged,
       reward and loss first.
-    - `extras`: true adds what rlship adds, behind the rest.
+    - `extras`: true adds what rlship adds, after the rest.
     - `ranks`: "global_reduce" (default), "per_rank_reduce" to add values of single ranks, or "per_rank_no_reduce" for
       every observation in place of rows.
 

@@ -1,7 +1,7 @@
 """The ledger in the store: every entry, and the verdict on each group with the step where it has its row.
 
 Groups without a step of their own have `tau`, the time from which they are decided; `placed_t` is the time of the
-trainer's entry at or behind it that gave them their step, null where the trainer has not gone on so far.
+trainer's entry at or after it that gave them their step, null where the trainer has not gone on so far.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LedgerEntries:
     # The trainer's steps -------------------------------------------------------------------------------------------
 
     def first_trained(self, t: float) -> Trained | None:
-        """The trainer's first entry at or behind a time."""
+        """The trainer's first entry at or after a time."""
         return self._trained("t >= ? order by t, step", t)
 
     def last_trained(self) -> Trained | None:
@@ -124,7 +124,7 @@ class LedgerEntries:
         self.ledger.change("insert or replace into ledger_groups values (?, ?, ?, ?, ?)", group)
 
     def at(self, step: int) -> list[tuple[bytes, bool]]:
-        """What the row of a step is made of: each verdict, and whether the trainer went on behind the group's time."""
+        """What the row of a step is made of: each verdict, and whether the trainer went on after the group's time."""
         found = self.ledger.ask("select verdict, placed_t is not null from ledger_groups where step = ?", (step,))
         return [(verdict, bool(passed)) for verdict, passed in found]
 
@@ -137,7 +137,7 @@ class LedgerEntries:
         return self._groups("placed_t is null and tau <= ?", t)
 
     def placed_behind(self, t: float, newest: float) -> list[SavedGroup]:
-        """Groups whose place is an entry behind a time, and that are decided by `newest`."""
+        """Groups whose place is an entry after a time, and that are decided by `newest`."""
         return self._groups("placed_t > ? and tau <= ?", t, newest)
 
     def unplaced(self) -> list[SavedGroup]:

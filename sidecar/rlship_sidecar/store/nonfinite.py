@@ -10,7 +10,7 @@ from rlship_sidecar.store.tables import StoreTables
 
 class NonFiniteMetric(NamedTuple):
     """A metric's key with the rows that count such observations: how many, the first and the last, and all ranks that
-    made such an observation, by name. The fields are the table's columns behind actor and kind.
+    made such an observation, by name. The fields are the table's columns after actor and kind.
     """
 
     key: str

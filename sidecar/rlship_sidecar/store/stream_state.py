@@ -26,7 +26,7 @@ class StreamState:
         self.ledger.change("insert or replace into frontiers values (?, ?, ?, ?)", (self.actor, clock, end, step))
 
     def windows_beyond(self, index: int) -> set[int]:
-        """The windows of time behind one that have rows."""
+        """The windows of time after one that have rows."""
         found = self.ledger.ask(
             "select number from units where actor = ? and kind = ? and number > ?", (self.actor, CLOCK, index)
         )

@@ -60,7 +60,7 @@ class AffectedRows:
         self.windows_between(low, high, now, partial=partial)
         if low > self.frontier.end:
             return
-        # The step that `high` is in begins before, but ends behind it.
+        # The step that `high` is in begins before, but ends after it.
         behind = self.timeline.after((high, -1), 1) if high < math.inf else []
         for step in self.units.steps_ending(low, behind[0].end if behind else math.inf, partial=partial):
             self._step(step, now)

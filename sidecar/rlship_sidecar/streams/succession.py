@@ -166,5 +166,5 @@ def _of_jobs(begins: Begins) -> Iterator[tuple[Writer, float]]:
 
 
 def _least_from(times: Iterable[float]) -> list[float]:
-    """Of each place on, the least of the times; behind the last one infinity."""
+    """Of each place on, the least of the times; after the last one infinity."""
     return list(accumulate(reversed([*times, math.inf]), min))[::-1]

@@ -135,7 +135,7 @@ class Timeline:
             self._remember(step, claim)
 
     def _append(self, segment: Segment, barriers: BarrierLines, moved: Moved) -> bool:
-        """Take them all in at once if they are of steps, in order, that end and count behind all that is known, as of a
+        """Take them all in at once if they are of steps, in order, that end and count after all that is known, as of a
         lead that goes on; else do nothing and return False.
         """
         steps = barriers.steps
@@ -185,8 +185,8 @@ class Timeline:
         self._concerns(ended.place, moved)
 
     def _concerns(self, place: Place, moved: Moved) -> None:
-        """The step at a place and the one behind it are about to change, or just have."""
-        # The step behind begins where this one ends, so it covers other times as well.
+        """The step at a place and the one after it are about to change, or just have."""
+        # The step after begins where this one ends, so it covers other times as well.
         behind = self._steps.after(place, 1)
         moved.steps[place[1]] = place
         moved.steps.update((ended.step, ended.place) for ended in behind)

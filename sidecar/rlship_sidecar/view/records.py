@@ -146,7 +146,7 @@ class RecordFiles:
 
 
 def _stretches(file: WriterFile, sought: SoughtRecords, blocks: Sequence[SavedBlock]) -> list[FileStretch]:
-    """The stretches of a file that can hold what is sought, among them what came behind its last block."""
+    """The stretches of a file that can hold what is sought, among them what came after its last block."""
     found: list[FileStretch] = []
     for block, after in zip(blocks, [*(one.t for one in blocks[1:]), math.inf]):
         if sought.has_block(block, after):

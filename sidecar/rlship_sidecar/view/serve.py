@@ -74,7 +74,7 @@ def names_of(hosts: Collection[str]) -> list[str]:
 
 
 def link(listening: socket.socket, token: str) -> str:
-    """The address to open. The token stands behind the #, which no browser sends."""
+    """The address to open. The token stands after the #, which no browser sends."""
     host, port = listening.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "localhost"

@@ -311,7 +311,7 @@ def _require_sizes(at: Path, sign: Sign) -> None:
 
 
 def entry_of(name: str) -> Metric | None:
-    """The catalogue's entry for the name of a metric, with or without a reduction behind it."""
+    """The catalogue's entry for the name of a metric, with or without a reduction after it."""
     head, _, end = name.rpartition("/")
     return lookup("", name) or (lookup("", head) if end else None)
 

@@ -1,6 +1,6 @@
 """How far the curve of each tag has come, and from which step on charts lack points of it.
 
-A point may be appended as long as it lies behind the last one of its tag. The points of any other row are held back
+A point may be appended as long as it lies after the last one of its tag. The points of any other row are held back
 (`held`) until they are written together with all later ones of their tags (`again`).
 """
 

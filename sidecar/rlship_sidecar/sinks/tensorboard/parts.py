@@ -48,7 +48,7 @@ def part_name(first: int, store_id: str, generation: int) -> str:
 
 
 def aside_name(after: int, store_id: str, generation: int, number: int, *, again: bool = False) -> str:
-    """The name of a file without rows. A reader takes files by name: this one behind the parts that begin before row
+    """The name of a file without rows. A reader takes files by name: this one after the parts that begin before row
     `after`, and before the part that begins with it. `again`: it writes points of rows again.
     """
     name = f"events.out.tfevents.{after:08d}.rlship-run.{store_id}.{generation}.{number:06d}"

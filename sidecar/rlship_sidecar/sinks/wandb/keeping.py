@@ -26,7 +26,7 @@ LOOKED_BACK_ROWS = 2000  # for the furthest row that still has what a revision t
 class SummaryKeeper:
     """The summary of one run that W&B has the first `rows` rows of.
 
-    The file has it as of some confirmed row; it is a copy that saves work. The rows behind that come from the store.
+    The file has it as of some confirmed row; it is a copy that saves work. The rows after that come from the store.
     """
 
     def __init__(self, run: SinkContext, budget: KeyBudget | None, rows: int) -> None:
@@ -76,7 +76,7 @@ class SummaryKeeper:
         return {name for name in names_gone(row, names, ranks) if summary.knows(name)}
 
     def add(self, names: SinkNames, row: Row, made: Point) -> Mapping[str, Number]:
-        """The numbers that have to be said to W&B behind this row's line."""
+        """The numbers that have to be said to W&B after this row's line."""
         assert self._summary is not None, "not caught up"
         return self._add(self._summary, names, row, made)
 

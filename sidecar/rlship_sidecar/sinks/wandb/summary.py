@@ -88,7 +88,7 @@ class Summary:
     def add(
         self, row: Standing, axis: str, numbers: Mapping[str, Number], line: Mapping[str, Number]
     ) -> dict[str, Number]:
-        """Add the next row, whose axis has this name at the sink. Returns what has to be said to W&B behind its line.
+        """Add the next row, whose axis has this name at the sink. Returns what has to be said to W&B after its line.
 
         `numbers` are all of the row, `line` are those in its line. In a revision a line has what changed alone.
         """

@@ -1,7 +1,7 @@
 """What the child says to W&B of the run's summary beside lines, and whether the server shows it.
 
 W&B puts each line's values into the summary. So the child says the values that lines must not displace again behind
-them: the job's own at each flush, those of rows that are further on right behind the line.
+them: the job's own at each flush, those of rows that are further on right after the line.
 """
 
 from __future__ import annotations
