@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -361,7 +362,7 @@ class Row:
     def figures_from_json(cls, line: bytes) -> Row:
         """The same without its arrival, histograms and samples. Values of ranks are read from `line` once one looks."""
         body = _figures.decode(line)
-        late: Any = {key: LateRanks(values) for key, values in body.per_rank.items()}
+        late: Any = {key: LateRanks(partial(_ranks_in, values)) for key, values in body.per_rank.items()}
         return cls(
             Unit.from_disk(body.actor, body.kind, body.index),
             body.t,
@@ -404,17 +405,17 @@ _figures = msgspec.json.Decoder(_Figures)
 
 
 class LateRanks(Sequence[tuple[str, float]]):
-    """(rank, value) of each rank, which are read from JSON at the first look."""
+    """(rank, value) of each rank, which `make` gives at the first look: few rows are looked at so closely."""
 
-    __slots__ = ("_found", "_text")
+    __slots__ = ("_found", "_make")
 
-    def __init__(self, text: msgspec.Raw) -> None:
-        self._text: msgspec.Raw | None = text
-        self._found: list[tuple[str, float]] = []
+    def __init__(self, make: Callable[[], Sequence[tuple[str, float]]]) -> None:
+        self._make: Callable[[], Sequence[tuple[str, float]]] | None = make
+        self._found: Sequence[tuple[str, float]] = ()
 
-    def _all(self) -> list[tuple[str, float]]:
-        if self._text is not None:
-            self._found, self._text = list(orjson.loads(bytes(self._text)).items()), None
+    def _all(self) -> Sequence[tuple[str, float]]:
+        if self._make is not None:
+            self._found, self._make = self._make(), None
         return self._found
 
     def __len__(self) -> int:
@@ -425,6 +426,15 @@ class LateRanks(Sequence[tuple[str, float]]):
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as it equals other sequences
+
+
+def _ranks_in(text: msgspec.Raw) -> list[tuple[str, float]]:
+    return list(orjson.loads(bytes(text)).items())
 
 
 def _text(samples: list[Sample]) -> bytes:

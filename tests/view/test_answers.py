@@ -12,7 +12,7 @@ import pytest
 
 from rlship_sidecar.config import Config
 from rlship_sidecar.rows import Coverage
-from rlship_sidecar.view.library import Library
+from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.making import Making
 from rlship_sidecar.view.records import SoughtRecords
 from rlship_sidecar.view.shown import Shown
@@ -203,7 +203,7 @@ def test_only_the_stretches_of_a_step_are_read(tmp_path: Path) -> None:
         records += [log(step, loss=1.0, text=[0.5] * 400), span("rollout", 4.0, at, step=step), barrier(step, at + 9)]
     made = watched(tmp_path / "run", {"a.jsonl": file(*records, CLOSE)})
     whole = (made / "rlship" / "a.jsonl").stat().st_size
-    shown = Shown(Library(made, Config(), Making(tmp_path), any_owner=False), "x", made)
+    shown = Shown(ViewedFolder(made, Config(), Making(tmp_path), any_owner=False), "x", made)
     shown.look()
     read: list[int] = []
     blocks, clocks = shown.where()

@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlship_formats.catalogue.metrics import METRICS, lookup, lookup_evidence
 from rlship_formats.values import REDUCTIONS
@@ -40,34 +41,8 @@ _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
 RankValues = Sequence[tuple[str, float]]  # by place, `<actor>/<replica>.<rank>`
 
 
-class _ActorRanks(Sequence[tuple[str, float]]):
-    """Late values of an actor's ranks by place, in the unit of the catalogue: worked out at the first look."""
-
-    __slots__ = ("_actor", "_found", "_made", "_scale")
-
-    def __init__(self, actor: str, found: Sequence[tuple[str, float]], scale: float) -> None:
-        self._actor, self._found, self._scale = actor, found, scale
-        self._made: tuple[tuple[str, float], ...] | None = None
-
-    def _all(self) -> tuple[tuple[str, float], ...]:
-        if self._made is None:
-            self._made = tuple((f"{self._actor}/{rank}", value * self._scale) for rank, value in self._found)
-            self._found = ()
-        return self._made
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __getitem__(self, at: Any) -> Any:
-        return self._all()[at]
-
-    def __iter__(self) -> Iterator[tuple[str, float]]:
-        return iter(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        return self._all() == (other._all() if isinstance(other, _ActorRanks) else other)
-
-    __hash__ = None  # type: ignore[assignment]
+def _by_place(actor: str, found: Sequence[tuple[str, float]], scale: float) -> RankValues:
+    return tuple((f"{actor}/{rank}", value * scale) for rank, value in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +135,8 @@ class FrameNames:
 
 def _at_places(actor: str, found: Sequence[tuple[str, float]], scale: float) -> RankValues:
     if isinstance(found, LateRanks):
-        return _ActorRanks(actor, found, scale)
-    return tuple((f"{actor}/{rank}", value * scale) for rank, value in found)
+        return LateRanks(partial(_by_place, actor, found, scale))
+    return _by_place(actor, found, scale)
 
 
 def _ones(actor: str, ranks: Iterable[RankName]) -> RankValues:

@@ -38,7 +38,7 @@ def overview(shown: Shown, given: Parameters) -> Answer:
     """All facts of the status."""
     asking.only(given, ())
     state = shown.state()
-    entry = shown.library.entry(shown.id, shown.path)
+    entry = shown.viewed.entry(shown.id, shown.path)
     with shown.reading:
         rollup = shown.rollup()
         axes = {actor: family.axis for (actor, kind), family in rollup.families.items() if kind == "step"}
@@ -230,7 +230,7 @@ def _event(one: FoundRecord) -> dict[str, Any]:
 def alerts(shown: Shown, given: Parameters) -> Answer:
     """The episodes."""
     asking.only(given, ())
-    rules = {rule.name: rule for rule in rules_of(shown.library.settings_of(shown.path).alert)}
+    rules = {rule.name: rule for rule in rules_of(shown.viewed.settings_of(shown.path).alert)}
     found = said.episodes_of(shown.newest_rows(ALERT), rules)
     with shown.reading:
         last = charts.extent(shown.rollup())["step"]
@@ -242,7 +242,7 @@ def alerts(shown: Shown, given: Parameters) -> Answer:
 def why(shown: Shown, given: Parameters) -> Answer:
     """The causes of an episode."""
     asking.only(given, ("episode", "step", "metric"))
-    settings = shown.library.settings_of(shown.path)
+    settings = shown.viewed.settings_of(shown.path)
     graph = graph_of(settings.why)
     step = asking.step(given, "step")
     if given.get("episode"):

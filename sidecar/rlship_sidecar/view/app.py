@@ -21,8 +21,8 @@ from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.view import answers, asking, assets
 from rlship_sidecar.view.contract import Refusal
+from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.guard import Guard
-from rlship_sidecar.view.library import Library
 from rlship_sidecar.view.live import MAX_SUBSCRIBERS, Channel, ListChannel
 from rlship_sidecar.view.sending import encoded, json_response
 from rlship_sidecar.view.shown import Shown
@@ -69,12 +69,12 @@ class AnswerCache:
 
 
 class PageServer:
-    """Answers requests about the experiments of a library."""
+    """Answers requests about the experiments of a folder."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def __init__(self, viewed: ViewedFolder) -> None:
+        self.viewed = viewed
         self._channels: dict[str, Channel] = {}
-        self._list = ListChannel(library)
+        self._list = ListChannel(viewed)
         self._cache = AnswerCache()
         self._quick = asyncio.Semaphore(AT_ONCE)
         self._slow = asyncio.Semaphore(1)
@@ -127,26 +127,26 @@ class PageServer:
             path = folders.get(one)
             if path is None:
                 raise UnknownExperiment(
-                    f"there is no experiment {text(one, 40)!r} in {self.library.directory}", "open the list again"
+                    f"there is no experiment {text(one, 40)!r} in {self.viewed.directory}", "open the list again"
                 )
             is_local = await asyncio.to_thread(lambda: filesystem_of(str(path.resolve())).local)
-            channel = self._channels.setdefault(one, Channel(Shown(self.library, one, path), is_local=is_local))
+            channel = self._channels.setdefault(one, Channel(Shown(self.viewed, one, path), is_local=is_local))
         channel.touch()
         return channel
 
     def _folders(self) -> Mapping[str, Any]:
         try:
-            return self.library.folders()
+            return self.viewed.folders()
         except OSError as problem:
             raise RlshipError(
-                f"{self.library.directory} cannot be read: {problem.strerror}", "is its filesystem mounted?"
+                f"{self.viewed.directory} cannot be read: {problem.strerror}", "is its filesystem mounted?"
             ) from problem
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
     async def _experiments(self, request: Request) -> Response:
         asking.only(_parameters(request), ())
-        return json_response(await asyncio.to_thread(lambda: encoded(self.library.listed())))
+        return json_response(await asyncio.to_thread(lambda: encoded(self.viewed.listed())))
 
     async def _live_list(self, request: Request) -> Response:
         asking.only(_parameters(request), ())

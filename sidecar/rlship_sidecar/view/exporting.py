@@ -16,7 +16,7 @@ from rlship_sidecar.scratch import scratch
 from rlship_sidecar.tail import discover
 from rlship_sidecar.view import answers
 from rlship_sidecar.view.exported import fitting, held_by
-from rlship_sidecar.view.library import Library, identity, load_settings
+from rlship_sidecar.view.folder import ViewedFolder, identity, load_settings
 from rlship_sidecar.view.making import Making, silent
 from rlship_sidecar.view.shown import Shown
 
@@ -27,14 +27,14 @@ def page_of(directory: Path, state_dir: str | None) -> bytes:
     settings, any_owner = load_settings(directory, state_dir)
     with scratch("view") as folder:
         making = Making(folder)
-        library = Library(directory, settings, making, any_owner=any_owner)
-        if library.state_dir(path) is None:
-            loop.watch(path, silent(library.settings_of(path), folder / "state"), once=True)
+        viewed = ViewedFolder(directory, settings, making, any_owner=any_owner)
+        if viewed.state_dir(path) is None:
+            loop.watch(path, silent(viewed.settings_of(path), folder / "state"), once=True)
             settings, any_owner = load_settings(directory, os.fspath(folder / "state"))
-            library = Library(directory, settings, making, any_owner=any_owner)
-        shown = Shown(library, identity(path), path)
+            viewed = ViewedFolder(directory, settings, making, any_owner=any_owner)
+        shown = Shown(viewed, identity(path), path)
         shown.look()
-        return fitting(held_by(lambda name, given: _asked(shown, name, given), _listed(library, shown)))
+        return fitting(held_by(lambda name, given: _asked(shown, name, given), _listed(viewed, shown)))
 
 
 def _only(directory: Path) -> Path:
@@ -56,11 +56,11 @@ def _asked(shown: Shown, name: str, given: Mapping[str, str]) -> Any:
     return orjson.loads(orjson.dumps(answer, lambda value: value.tolist(), options))
 
 
-def _listed(library: Library, shown: Shown) -> dict[str, Any]:
+def _listed(viewed: ViewedFolder, shown: Shown) -> dict[str, Any]:
     return {
-        **library.listed(),
+        **viewed.listed(),
         "single": True,
         "now": time.time(),
-        "experiments": [library.entry(shown.id, shown.path)],
+        "experiments": [viewed.entry(shown.id, shown.path)],
         "left_out": {},
     }

@@ -12,9 +12,9 @@ from typing import Any
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.view.charts import metric_id
 from rlship_sidecar.view.contract import BEAT_S, MAX_ROWS, ExperimentEntry, LiveRow, MetricEntry
+from rlship_sidecar.view.folder import LIST_EVERY_S, ViewedFolder
 from rlship_sidecar.view.following import News
 from rlship_sidecar.view.lean import RankedRow
-from rlship_sidecar.view.library import LIST_EVERY_S, Library
 from rlship_sidecar.view.sending import line
 from rlship_sidecar.view.shown import Shown
 from rlship_sidecar.view.texts import text
@@ -63,6 +63,18 @@ class Subscriber:
             yield data
 
 
+def _end(subscribers: Iterable[Subscriber]) -> None:
+    for subscriber in subscribers:
+        subscriber.end()
+
+
+async def _cancel(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
 class Channel:
     """Follows one experiment as long as pages look at it, and tells them what is new."""
 
@@ -107,15 +119,11 @@ class Channel:
 
     def end_streams(self) -> None:
         """End the streams of all pages."""
-        for subscriber in self.subscribers:
-            subscriber.end()
+        _end(self.subscribers)
 
     async def close(self) -> None:
         """End following it."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await _cancel(self._task)
         await asyncio.to_thread(self.shown.close)
 
     # Following --------------------------------------------------------------------------------------------------------
@@ -207,7 +215,7 @@ class Channel:
         self._status_at = time.monotonic()
         if not self.subscribers:
             return
-        entry = await asyncio.to_thread(self.shown.library.entry, self.shown.id, self.shown.path)
+        entry = await asyncio.to_thread(self.shown.viewed.entry, self.shown.id, self.shown.path)
         event = self._status_event(entry)
         if entry != self._entry or event["progress"] is not None:
             self._entry = entry
@@ -252,7 +260,7 @@ class Channel:
                 yield line(self._rows_event(missed, [], ranks))
             if self.trouble is not None:
                 yield line(self._trouble_event(self.trouble))
-            entry = await asyncio.to_thread(self.shown.library.entry, self.shown.id, self.shown.path)
+            entry = await asyncio.to_thread(self.shown.viewed.entry, self.shown.id, self.shown.path)
             yield line(self._status_event(entry))
             async for data in subscriber.lines():
                 self.used = time.monotonic()
@@ -297,8 +305,8 @@ def live_row(row: RankedRow, ranks: frozenset[str]) -> LiveRow:
 class ListChannel:
     """Looks at all experiments while a page shows the list."""
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, viewed: ViewedFolder) -> None:
+        self._viewed = viewed
         self._subscribers: set[Subscriber] = set()
         self._entries: dict[str, ExperimentEntry] = {}
         self._task: asyncio.Task[None] | None = None
@@ -318,20 +326,16 @@ class ListChannel:
 
     def end_streams(self) -> None:
         """End the streams of all pages."""
-        for subscriber in self._subscribers:
-            subscriber.end()
+        _end(self._subscribers)
 
     async def close(self) -> None:
         """End it."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await _cancel(self._task)
 
     async def _follow(self) -> None:
         while self._subscribers:
             with suppress(RlshipError):  # the folder cannot be read now: a request for the list says so
-                listed = await asyncio.to_thread(self._library.listed)
+                listed = await asyncio.to_thread(self._viewed.listed)
                 found = {one["id"]: one for one in listed["experiments"]}
                 changed = [one for one in found.values() if self._entries.get(one["id"]) != one]
                 gone = [one for one in self._entries if one not in found]

@@ -18,8 +18,8 @@ from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.scratch import scratch
 from rlship_sidecar.tail import discover
 from rlship_sidecar.view.app import PageServer
+from rlship_sidecar.view.folder import ViewedFolder, load_settings
 from rlship_sidecar.view.guard import host_name
-from rlship_sidecar.view.library import Library, load_settings
 from rlship_sidecar.view.making import Making
 
 USUAL_PORT = 8470
@@ -100,7 +100,7 @@ def prepared(
     with scratch("view") as folder:
         making = Making(folder)
         try:
-            server = PageServer(Library(directory, settings, making, any_owner=any_owner))
+            server = PageServer(ViewedFolder(directory, settings, making, any_owner=any_owner))
             config = _config(server.app(token, allowed))
             yield RunningServer(config, server, lambda: on_ready(link(listening, token)))
         finally:

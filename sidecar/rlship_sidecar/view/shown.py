@@ -22,9 +22,9 @@ from rlship_sidecar.view import charts
 from rlship_sidecar.view.charts import KeyPlace, Span
 from rlship_sidecar.view.contract import MetricEntry
 from rlship_sidecar.view.entries import hosts_by_rank
+from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.following import Followed, News
 from rlship_sidecar.view.lean import STEPPED, RankedRow
-from rlship_sidecar.view.library import Library
 from rlship_sidecar.view.records import RecordFiles, SoughtRecords
 from rlship_sidecar.view.rollup import Family, FamilyName, Rollup
 
@@ -54,8 +54,8 @@ class StoredBlocks(NamedTuple):
 class Shown:
     """An experiment whose store is followed. `state_dir` is None as long as it has no rows."""
 
-    def __init__(self, library: Library, identity: str, path: Path) -> None:
-        self.library = library
+    def __init__(self, viewed: ViewedFolder, identity: str, path: Path) -> None:
+        self.viewed = viewed
         self.id = identity
         self.path = path
         self.files = RecordFiles(path)
@@ -73,19 +73,19 @@ class Shown:
             return followed
         if not self.path.is_dir():
             raise RlshipError(f"the folder {self.path} is gone", "it was renamed or removed: open the list again")
-        state = self.library.state_dir(self.path)
+        state = self.viewed.state_dir(self.path)
         if state is None:
             try:
-                self.library.making.begin(self.library.directory, self.path)
+                self.viewed.making.begin(self.viewed.directory, self.path)
             except OSError as problem:
                 raise RlshipError(
                     f"rows of {self.path} cannot be made: {problem}", f"make them: rlship watch {self.path}"
                 ) from problem
-            state = self.library.making.state_dir(self.path)
+            state = self.viewed.making.state_dir(self.path)
         with self._lock:
             if self.followed is None or self.followed.state_dir != state:
                 self.followed = Followed(state)
-                self.lead = self.library.settings_of(self.path).lead
+                self.lead = self.viewed.settings_of(self.path).lead
             self._found_at = now
             return self.followed
 
@@ -98,7 +98,7 @@ class Shown:
         """What is still under way, in words."""
         followed = self.followed
         if followed is None or not followed.store_id:
-            return "rows are made from the files" if self.library.making.has_begun(self.path) else ""
+            return "rows are made from the files" if self.viewed.making.has_begun(self.path) else ""
         if followed.progress is not None:
             return "the history is read"
         return ""
@@ -125,7 +125,7 @@ class Shown:
         """The last status, at most half a second old. Raises RlshipError."""
         now = time.monotonic()
         if now - self._status[0] >= STATUS_S:
-            found = self.library.status(self.path)
+            found = self.viewed.status(self.path)
             self._status = now, None if found is None else State(*found)
         return self._status[1]
 

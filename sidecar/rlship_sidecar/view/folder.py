@@ -42,7 +42,7 @@ class _KnownEntry:
     entry: ExperimentEntry
 
 
-class Library:
+class ViewedFolder:
     """Experiments by id. `any_owner`: a person named the state folder, which may then be another user's."""
 
     def __init__(self, directory: Path, settings: Config, making: Making, *, any_owner: bool) -> None:
