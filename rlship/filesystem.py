@@ -20,8 +20,9 @@ def is_network(path: str, mountinfo: str = "/proc/self/mountinfo") -> bool:
     FUSE counts as one, because its backing store is unknown, and syncing a local FUSE filesystem is only slower.
     """
     try:
-        with open(mountinfo, encoding="utf-8", errors="surrogateescape") as lines:
-            kind = _type_of(os.path.realpath(path), lines.read())
+        # Not as text: the first look for a codec imports it, and the writing thread must not import.
+        with open(mountinfo, "rb") as lines:
+            kind = _type_of(os.path.realpath(path), lines.read().decode("utf-8", "surrogateescape"))
     except OSError:
         return False
     return kind in _NETWORK or kind == "fuse" or kind.startswith("fuse.")

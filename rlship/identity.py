@@ -147,8 +147,9 @@ def pid_space() -> str | None:
     A reader in the same space can see that this process has ended, though it wrote no `close`.
     """
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
-            return f"{boot.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+        # Not as text: the first look for a codec imports it, and the writing thread must not import.
+        with open("/proc/sys/kernel/random/boot_id", "rb") as boot:
+            return f"{boot.read().strip().decode('ascii')} {os.readlink('/proc/self/ns/pid')}"
     except (OSError, ValueError):
         return None
 

@@ -108,7 +108,7 @@ class Cgroup:
     @staticmethod
     def _text(path: str) -> str:
         try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                return file.read(65536)
+            with open(path, "rb") as file:
+                return file.read(65536).decode("ascii", "replace")
         except OSError:
             return ""

@@ -117,7 +117,7 @@ class Host:
         try:
             for card in os.listdir(top):
                 for port in os.listdir(os.path.join(top, card, "ports")):
-                    with open(os.path.join(top, card, "ports", port, "counters", counter), encoding="ascii") as file:
+                    with open(os.path.join(top, card, "ports", port, "counters", counter), "rb") as file:
                         total = (total or 0) + int(file.read(64))
         except (OSError, ValueError):
             return total

@@ -124,9 +124,9 @@ class Processes:
     def boot_t(self) -> float | None:
         """The Unix time of the machine's start, from which start times of processes count; None if unknown."""
         try:
-            with open(os.path.join(self._proc, "stat"), encoding="ascii", errors="replace") as file:
+            with open(os.path.join(self._proc, "stat"), "rb") as file:
                 for line in file:
-                    if line.startswith("btime "):
+                    if line.startswith(b"btime "):
                         return float(line.split()[1])
         except (OSError, ValueError, IndexError):
             return None
@@ -160,9 +160,9 @@ class Processes:
     def _inner(self, pid: int) -> int:
         """The process's pid in its innermost namespace."""
         try:
-            with open(f"{self._proc}/{pid}/status", encoding="ascii", errors="replace") as file:
+            with open(f"{self._proc}/{pid}/status", "rb") as file:
                 for line in file:
-                    if line.startswith("NSpid:"):
+                    if line.startswith(b"NSpid:"):
                         return int(line.split()[-1])
         except (OSError, ValueError, IndexError):
             return pid

@@ -33,7 +33,15 @@ def start(logger: Logger, asked: Asked) -> None:
     """Log system metrics with `logger` until it is closed. Never raises."""
     logger.allocator = Allocator(asked.interval_s)
     try:
-        threads.start(_Worker(logger, asked).run)
+        # Here and not on the thread: a child that is forked while a thread imports a module can never import it.
+        worker = _Worker(logger, asked)
+    except Exception as error:  # the promise is that logging never crashes the job
+        if raised_by_signal(error):
+            raise
+        logger.failed("system_metrics", error)
+        return
+    try:
+        threads.start(worker.run)
     except RuntimeError as error:
         say(f"no system metrics: cannot start a thread: {error}")
 
@@ -73,10 +81,18 @@ class _Worker:
         self._logger = logger
         self._stream = logger.stream  # a forked child has another one, and no such thread
         self._interval_s = asked.interval_s
-        self._gpus = asked.gpus
         self._pause = threads.lock()
         self._pause.acquire()
         self._rare_at = float("-inf")
+        self._sampler = Sampler(
+            asked.interval_s, asked.gpus, self._report, self._event, _fork.looking, logger.local_rank
+        )
+        self._place: Repeated | None = self._sampler.place(logger.folder)
+        self._processes = Processes()
+        self._attribution = Attribution(self._processes)
+        self._share = Share()
+        self._own = os.getpid()
+        self._mine: frozenset[str] = frozenset()
 
     def run(self) -> None:
         try:
@@ -94,15 +110,6 @@ class _Worker:
             self._logger.failed("system_metrics", error)
 
     def _begin(self) -> None:
-        self._sampler = Sampler(
-            self._interval_s, self._gpus, self._report, self._event, _fork.looking, self._logger.local_rank
-        )
-        self._place: Repeated | None = self._sampler.place(self._logger.folder)
-        self._processes = Processes()
-        self._attribution = Attribution(self._processes)
-        self._share = Share()
-        self._own = os.getpid()
-        self._mine: frozenset[str] = frozenset()
         self._sampler.start()
         if self._place is not None:
             self._place.start()

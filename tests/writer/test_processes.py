@@ -146,6 +146,33 @@ for t in threads: t.join()
     assert sorted(metrics(own)[0]["m"]["child"] for own in children) == list(range(15))
 
 
+@pytest.mark.parametrize("metrics", ["None", "0.05"])
+def test_no_thread_imports_anything(tmp_path: Path, metrics: str) -> None:
+    """Neither the writing thread nor those of the system metrics import a module, a text codec included: a child that
+    is forked during an import never gets that module's lock.
+    """
+    done = program(
+        f"""
+import glob, sys, threading, time, rlship
+main, found = threading.get_ident(), []
+def note(event, arguments):
+    if event == "import" and threading.get_ident() != main: found.append(arguments[0])
+sys.addaudithook(note)
+rlship.init(sys.argv[1], "trainer", system_metrics={metrics})
+rlship.log({{"a": 1.0, "b\\ud800": 2}}); rlship.record_metric("r", 1.0)
+rlship.sample("t", {{"a": "x"}}); rlship.event("e"); rlship.config({{"a": 1}}); rlship.barrier(1)
+with rlship.span("s"): pass
+wanted = "proc/" if {metrics} else '"facts"'
+while not any(wanted in open(path).read() for path in glob.glob(sys.argv[1] + "/rlship/*.jsonl")):
+    time.sleep(0.01)
+rlship.close()
+print(*found)
+""",
+        tmp_path,
+    )
+    assert done.stdout.split() == []
+
+
 def test_a_child_speaks_on_stderr_whoever_held_it_at_the_fork(tmp_path: Path) -> None:
     """A thread that was writing to stderr at the fork took its lock along, which a notice in the child passes by."""
     done = program(
