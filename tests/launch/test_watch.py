@@ -18,7 +18,7 @@ from rlship_sidecar.cli.whereabouts import seen_at
 from rlship_sidecar.report.status import read_status
 from tests.kit.files import barrier, experiment, file, log
 from tests.kit.waiting import wait_until
-from tests.launch.watched import JSONL, LOGS, Noted, children, logs, sidecar_of, started
+from tests.launch.watched import JSONL, LOGS, Noted, children, logs, noted_in, sidecar_of, started
 from tests.loopback.backend import API_KEY, LoopbackBackend
 
 JOB = (sys.executable, "-c")
@@ -128,12 +128,17 @@ def test_a_killed_sidecar_is_started_again(tmp_path: Path) -> None:
         status = read_status(state)
         return status is not None and status.t > since and bool(seen_at(status))
 
+    def has_noted(sidecar: int) -> bool:
+        # A kill between the line and its note would have it printed again, rather than never.
+        return bool(Path(f"/proc/{sidecar}/fd/{noted_in(sidecar)}").read_bytes())
+
     with started(tmp_path, *job.command) as process:
         job.pid()
         assert process.stderr is not None
         assert process.stderr.readline() == f"rlship: {tmp_path}/run: jsonl: {state}/rows.jsonl\n"
         first = sidecar_of(process.pid)
         assert first is not None
+        wait_until(lambda: has_noted(first), "the note that the place was printed")
         killed = time.time()
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: sidecar_of(process.pid) not in (None, first), "another sidecar")

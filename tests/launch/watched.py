@@ -112,3 +112,9 @@ def children(pid: int) -> dict[int, str]:
 def sidecar_of(pid: int) -> int | None:
     """The sidecar that `rlship run --watch` started, if it runs."""
     return next((child for child, line in children(pid).items() if " watch " in line and "--beside" in line), None)
+
+
+def noted_in(sidecar: int) -> int:
+    """The descriptor of the file in which a sidecar notes the places that it has printed."""
+    arguments = Path(f"/proc/{sidecar}/cmdline").read_bytes().split(b"\0")
+    return int(arguments[arguments.index(b"--places") + 1])
