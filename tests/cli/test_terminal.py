@@ -282,6 +282,17 @@ def test_notes_are_told_once() -> None:
     assert terminal.lines(noted, noted) == []
 
 
+def test_a_note_that_counts_files_is_told_once() -> None:
+    """A trainer writes another file of completions at each step; a further framework's files are news."""
+
+    def reading(*notes: str) -> Status:
+        return a_status(notes=[f"reads {note}" for note in notes])
+
+    before = reading("1 file of trl-completions", "2 files of trainer_state")
+    after = reading("20 files of trl-completions", "3 files of trainer_state", "1 file of verl")
+    assert terminal.lines(before, after) == ["note: reads 1 file of verl"]
+
+
 def test_ranks_that_are_claimed_twice_are_told() -> None:
     """When it is seen, in the status, and at the end among what is incomplete."""
     claimed = a_status(claims=["16 writers claim trainer/0/r0 at one time: set rank or replica"])

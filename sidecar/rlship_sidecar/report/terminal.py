@@ -35,6 +35,7 @@ MAX_ROWS = 100  # rows of one table
 MAX_ERROR_CHARS = 2000  # characters of an error or a note, whose end holds the way out
 MUCH_UNREAD = 1_000_000  # bytes; a job that writes on always has a few that are not read yet
 REPORT_AFTER_S = 10.0  # seconds of trouble before a sink is reported
+_COUNT = re.compile(r"\b[0-9]+ (?:file|process)(?:s|es)?\b")  # in notes; one more of them is no news
 REPORTED_TO_JOB = "reported to the job"  # how notes of wrong calls begin
 
 
@@ -105,7 +106,9 @@ class RankNames:
         ranks = list(dict.fromkeys(_rank_of(writer) for writer in writers))
         return self._placed(writers[0].actor, ranks, _newest(writers), most)
 
-    def _placed(self, actor: str, names: Sequence[str], where: Mapping[tuple[str, str], WriterStatus], most: int) -> str:
+    def _placed(
+        self, actor: str, names: Sequence[str], where: Mapping[tuple[str, str], WriterStatus], most: int
+    ) -> str:
         words = self._words(actor, names)
         if len(names) <= 3:
             from rlship_sidecar.rows import process_place
@@ -305,8 +308,8 @@ def lines(previous: Status | None, current: Status, *, refusals: bool = True) ->
     found += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
     failed = set(failures(previous)) if previous else set()
     found += [line for line in failures(current) if line not in failed]
-    noted = set(_notes(previous)) if previous else set()
-    found += [f"note: {note}" for note in _notes(current) if note not in noted]
+    noted = {_COUNT.sub("", note) for note in _notes(previous)} if previous else set()
+    found += [f"note: {note}" for note in _notes(current) if _COUNT.sub("", note) not in noted]
     if len(found) > MAX_LINES:
         found[MAX_LINES - 1 :] = [f"and {len(found) - MAX_LINES + 1} more changes: see `rlship status`"]
     return found
