@@ -129,7 +129,7 @@ class Router:
         which does not know where the count of its parent is.
         """
         self._explicit = self._explicit or step is not None
-        axes = {axis: values[axis] for axis in self.definitions.axes if axis in values}
+        axes = {key: value for key, value in values.items() if key in self.definitions.axes}
         here, ends, row = self.counter.call(step, commit, axes)
         if not self.definitions.axes:
             self.main = self.main or COUNTER

@@ -16,7 +16,7 @@ def telling_config(base: type, changed: Callable[[dict[str, Any]], object]) -> t
 
     def tell(config: Any, names: Iterable[Any]) -> None:
         # The client strips these from the names.
-        wanted = {name.strip("-") for name in names if isinstance(name, str)}
+        wanted = dict.fromkeys(name.strip("-") for name in names if isinstance(name, str))  # in the job's order
         changed({name: config[name] for name in wanted if name in config and name != CLIENTS_OWN})
 
     class Config(base):  # type: ignore[misc]  # the class is known at run time only

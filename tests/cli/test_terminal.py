@@ -282,6 +282,17 @@ def test_notes_are_told_once() -> None:
     assert terminal.lines(noted, noted) == []
 
 
+def test_a_note_that_counts_files_is_told_once() -> None:
+    """A trainer writes another file of completions at each step; a further framework's files are news."""
+
+    def reading(*notes: str) -> Status:
+        return a_status(notes=[f"reads {note}" for note in notes])
+
+    before = reading("1 file of trl-completions", "2 files of trainer_state")
+    after = reading("20 files of trl-completions", "3 files of trainer_state", "1 file of verl")
+    assert terminal.lines(before, after) == ["note: reads 1 file of verl"]
+
+
 def test_ranks_that_are_claimed_twice_are_told() -> None:
     """When it is seen, in the status, and at the end among what is incomplete."""
     claimed = a_status(claims=["16 writers claim trainer/0/r0 at one time: set rank or replica"])
@@ -468,3 +479,26 @@ def test_a_process_that_an_error_ended_is_reported_once() -> None:
     assert terminal.lines(a_status(), now) == ["trainer r1 ended with RuntimeError: CUDA out of memory at step 20"]
     assert terminal.lines(now, now) == []
     assert terminal.lines(a_status(), a_status(writers=[a_writer(rank=1, failure="RuntimeError")])) == []
+
+
+def test_the_process_of_the_error_is_named_and_no_other_of_its_rank() -> None:
+    """A rank that was started again in its folder without another attempt has files of both processes, in any order,
+    and perhaps a framework's, which names no process.
+    """
+    killed = a_writer(host="n07", pid=11, awaited=False, silent_s=90.0)
+    failed = a_writer(host="n07", pid=12, step=20, awaited=True, failure="RuntimeError: nan", silent_s=40.0)
+    foreign = a_writer(format="trainer_state", closed=True, silent_s=0.0)
+    lacking = an_actor(actor=failed.actor, missing=["0.0"])
+    for order in ([killed, failed, foreign], [foreign, failed, killed], [failed, foreign, killed]):
+        status = a_status(writers=order, actors=[lacking])
+        assert terminal.failures(status) == ["trainer r0 (n07 pid 12) ended with RuntimeError: nan at step 20"]
+        assert terminal.RankNames(status).places("trainer", ["0.0"]) == "r0 (n07 pid 12)"
+
+
+def test_processes_that_claim_one_rank_keep_their_own_errors() -> None:
+    """Each error has the process that it ended."""
+    failed = [a_writer(host="n07", pid=pid, awaited=True, failure=f"OSError: {pid}") for pid in (11, 12)]
+    assert sorted(line.split(" ended")[0] for line in terminal.failures(a_status(writers=failed))) == [
+        "trainer r0 (n07 pid 11)",
+        "trainer r0 (n07 pid 12)",
+    ]

@@ -110,6 +110,15 @@ def test_an_axis_that_no_other_value_uses_is_a_value() -> None:
     assert found == {("train/step", 9): {"train/l": 1, "eval/step": 2}}
 
 
+def test_of_axes_alone_the_first_one_of_the_call_leads() -> None:
+    """In the order of the job's call, so that each start of the job has the same rows."""
+    for number in range(12):
+        first, second = f"a{number}/at", f"b{number}/at"
+        for one, other in ((first, second), (second, first)):
+            router = defined((f"a{number}/*", first), (f"b{number}/*", second))
+            assert routed(router, {one: 1, other: 2}) == {(one, 1): {other: 2}}
+
+
 def test_an_axis_that_is_named_late_takes_over() -> None:
     """A job that logs a little before it names its axis has that axis as its own afterwards."""
     router = Router()

@@ -25,6 +25,13 @@ def test_a_job_that_only_says_what_it_is(tmp_path: Path) -> None:
     assert job.file()[-1]["kind"] == "close"
 
 
+def test_the_order_of_a_configuration_is_that_of_the_job(tmp_path: Path) -> None:
+    """Status and W&B's pages show it in this order, which no other start of the job changes."""
+    names = [f"key_{number * 7 % 20}" for number in range(20)]
+    job = run(tmp_path, f"wandb.init().config.update({dict.fromkeys(names, 1)})\nwandb.log({{'x': 1}})")
+    assert [*said(job.file())["config"]] == names
+
+
 def test_a_job_that_ends_before_its_first_log(tmp_path: Path) -> None:
     """What was said of a run before an error, or before the end of the program, is in its file, and so is the error."""
     job = run(tmp_path, "wandb.init(config={'lr': 1})\nraise RuntimeError('no data')", check=False)

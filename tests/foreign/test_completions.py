@@ -33,7 +33,7 @@ def table(step: int = 1, count: int = 2, **columns: list[Any]) -> bytes:
         "prompt": [f"p{n}" for n in range(count)],
         "completion": [f"c{n}" for n in range(count)],
         **columns,
-        "advantage": [float(n) for n in range(count)],
+        "advantage": columns.get("advantage", [float(n) for n in range(count)]),
     }
     written = io.BytesIO()
     parquet.write_table(pyarrow.table(found), written)
@@ -176,6 +176,26 @@ def test_an_evaluation_that_overwrites_a_step_takes_its_place() -> None:
             sim.tick()
         sim.finish()
         assert [one["response"] for one in shown(sim)[1]] == ["c0"]
+
+
+@pytest.mark.parametrize("length", [1, 2, 9], ids=["shorter", "as long", "longer"])
+def test_an_evaluation_of_the_same_prompts_takes_its_place_too(length: int) -> None:
+    """The lines of both begin alike, because a prompt fills what is remembered of a beginning. Whatever its length, the
+    later one is read, and the experiment is finished in the end. Nothing is amiss, and nothing is said of it.
+    """
+    prompts = ["What is the sum of the numbers below? Answer with the number alone."] * 2
+    with simulation() as sim:
+        put(sim, 1, table(1, prompt=prompts))
+        sim.tick()
+        put(sim, 1, table(1, prompt=prompts, completion=["e" * length] * 2, advantage=[5.0, 7.0]))
+        for _ in range(3):
+            sim.wait(10.0)
+            sim.tick()
+        sim.finish()
+        sim.restart()
+        assert [one["response"] for one in shown(sim)[1]] == ["e" * length] * 2
+        found = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        assert (found.complete, [one.file for one in found.writers if one.unreadable or one.note]) == (True, [])
 
 
 def test_completions_of_a_native_source_count_alone() -> None:

@@ -359,6 +359,7 @@ def rollouts(step: int) -> dict[str, Any]:
         "shown": 8,
         "groups": [[0, 1, 2, 3], [4, 5, 6, 7]],
         "samples": samples,
+        "measure": "reward",
         "rewards": {"edges": [0, 0.25, 0.5, 0.75, 1], "counts": [2, 2, 2, 2]},
     }
     return {"store": "made", "row": 200, "step": step, "steps": [10, 20], "tables": [table], "note": ""}

@@ -295,6 +295,21 @@ def test_hostile_texts_are_shown_as_text(browser: Browser, hostile: str) -> None
     assert page.value("document.querySelectorAll('img, main script').length") == 0
 
 
+def test_advantages_are_not_called_rewards(browser: Browser, tmp_path: Path) -> None:
+    """Of completions without a reward the page names the advantage, and beside it what the reward functions gave."""
+    held = made.embedded(steps=60, ranks=4)
+    (table,) = held["rollouts"]["10"]["tables"]
+    table["measure"] = "advantage"
+    table["samples"][0]["row"] = {"right": 0.25, "note": "x"}
+    page = opened(browser, saved(held, tmp_path / "p.html"), "panel=rollouts&at=10")
+    page.wait("document.querySelectorAll('.sample').length === 8")
+    said = page.text("main")
+    assert "Advantages of the step: a bar chooses its samples" in said and "mean advantage 0." in said
+    assert "Reward" not in said and "reward" not in said
+    assert page.text("[data-sample='10-0'] .tools").split("\n")[:2] == ["Advantage 0", "right 0.25"]
+    wholesome(page)
+
+
 def test_a_megabyte_of_text_is_bounded(browser: Browser, tmp_path: Path) -> None:
     """A text of 1 MB is shown in part, with its length, and whole once a person wants it."""
     held = made.embedded(steps=60, ranks=4)

@@ -95,6 +95,26 @@ def test_live_rows_join_a_line(page: Page) -> None:
     assert (found[1]["x"], found[1]["mean"], found[1]["partial"]) == ([0, 1, 2, 3], [5, None, 7.5, 8], [0, 0, 0, 1])
 
 
+def test_an_older_value_is_told_with_its_step(page: Page) -> None:
+    """Where newer rows have no value, as of a loss that is NaN or an evaluation, the page says of which step it is."""
+    line = {"axis": "step", "x": [1, 2, 3]}
+    for mean, wanted in (
+        ([5, 6, 7], {"value": 7, "since": None}),
+        ([5, 6, None], {"value": 6, "since": 2}),
+        ([None, None, None], {"value": None, "since": None}),
+    ):
+        assert call(page, "shape/curves.js", "newestOf", {**line, "mean": mean}) == wanted
+    assert call(page, "shape/curves.js", "newestOf", {**line, "axis": "time", "mean": [5, None, None]})["since"] is None
+
+
+def test_neighbours_on_an_axis_have_other_words(page: Page) -> None:
+    """However small the differences are beside the values."""
+    assert call(page, "numbers.js", "apart", [2.5615, 2.562, 2.5625, 2.563]) == ["2.5615", "2.562", "2.5625", "2.563"]
+    assert call(page, "numbers.js", "apart", [0, 0.25, 0.5]) == ["0", "0.25", "0.5"]
+    assert call(page, "numbers.js", "apart", [1002.5, 1005, 1007.5]) == ["1,002.5", "1,005", "1,007.5"]
+    assert call(page, "numbers.js", "apart", [3]) == ["3"]
+
+
 def test_steps_and_times_are_one_axis(page: Page) -> None:
     """A step ended at its row's time; between steps and beyond the ends the axis is straight."""
     clock = "new $modules['shape/steps.js'].StepClock([10, 11, 13], [100, 110, 150])"

@@ -66,6 +66,8 @@ def test_reward_and_loss_stand_first_and_coverage_last() -> None:
         "trainer/reward/total",  # the catalogue
         "trainer/loss/mean",  # prime-rl
         "trainer/loss_metrics/global_avg_loss",  # TorchTitan
+        "trainer/eval_reward",  # transformers and TRL
+        "trainer/eval_loss",
     ],
 )
 def test_rewards_and_losses_of_frameworks_stand_first(key: str) -> None:

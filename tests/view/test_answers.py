@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from rlship_sidecar.config import Config
-from rlship_sidecar.rows import Coverage
+from rlship_sidecar.rows import Coverage, Sample
 from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.making import Making
 from rlship_sidecar.view.records import SoughtRecords
+from rlship_sidecar.view.rollouts import Rolls
 from rlship_sidecar.view.shown import Shown
 from tests.kit.files import CLOSE, T0, barrier, event, file, log, sample, span
 from tests.tabular.stores import row, store
@@ -147,6 +148,23 @@ def test_rollouts_are_grouped_by_prompt_with_the_values_of_tokens(client: Client
     assert client.ask(f"{client.first}/rollouts?step=25")["step"] == 12
     again = client.ask(f"{client.first}/rollouts")
     assert [one["id"] for one in again["tables"][0]["samples"]] == [one["id"] for one in table["samples"]]
+
+
+def test_a_score_that_is_the_advantage_is_no_reward() -> None:
+    """TRL's completions have their advantage as score, and the values of reward functions as columns. Beside a reward
+    the reward counts.
+    """
+    for row_of, measure, scores in (
+        (lambda a: {"right": 1.0, "advantage": a}, "advantage", [-0.5, 0.5]),
+        (lambda a: {"reward": 2 * a, "advantage": a}, "reward", [-1.0, 1.0]),
+        (lambda a: {"advantage": a - 1}, "reward", [-0.5, 0.5]),
+    ):
+        rolls = Rolls(10)
+        samples = [Sample(("top",), "0.0", T0, score, row_of(score)) for score in (-0.5, 0.5)]
+        rolls.take_row(row(0, samples={"completions": samples}))
+        (table,) = rolls.answer()
+        assert (table["measure"], [one["score"] for one in table["samples"]]) == (measure, scores)
+        assert table["rewards"] is not None and table["rewards"]["edges"][0] == scores[0]
 
 
 def test_events_are_by_time_and_by_name(client: Client) -> None:

@@ -35,7 +35,7 @@ class EndedProcesses:
         """Name them, one line for each actor, and say what to do. `t` is the present in Unix seconds."""
         names, not_read = RankNames(status), f"not read since {date(status.t)}"
         closed = [
-            f"closed in order: {clean(actor, 40)} {names.places(actor, ranks_of(of_actor))}, {not_read}"
+            f"closed in order: {clean(actor, 40)} {names.processes(of_actor)}, {not_read}"
             for actor, of_actor in _by_actor(self.closed)
         ]
         if len(closed) > MAX_LINES:
@@ -51,7 +51,7 @@ class EndedProcesses:
                 when = f"{'its process is' if len(of_actor) == 1 else 'their processes are'} gone, {when}"
             if any(writer.file in self.unread for writer in of_actor):
                 when += f", {not_read}"
-            found.append(f"ended without a close: {clean(actor, 40)} {names.places(actor, ranks_of(of_actor))}, {when}")
+            found.append(f"ended without a close: {clean(actor, 40)} {names.processes(of_actor)}, {when}")
         if len(found) > MAX_LINES:
             found[MAX_LINES - 1 :] = [f"and processes of {len(found) - MAX_LINES + 1} more actors: --writers"]
         of_error = sum(bool(writer.failure) for writer in self.writers)
@@ -66,11 +66,6 @@ class EndedProcesses:
             "same folder; otherwise there is nothing to do for it here"
         )
         return found
-
-
-def ranks_of(writers: Sequence[WriterStatus]) -> list[str]:
-    """Their ranks as rows name them, each one once."""
-    return list(dict.fromkeys(f"{writer.replica}.{writer.rank}" for writer in writers))
 
 
 def _by_actor(writers: Sequence[WriterStatus]) -> Iterator[tuple[str, list[WriterStatus]]]:

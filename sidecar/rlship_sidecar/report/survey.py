@@ -327,6 +327,8 @@ def _is_gone(experiment: Experiment, source: Source) -> bool:
 
 
 def _problem(source: Source) -> str:
+    if source.gone and is_document(source):
+        return ""  # its framework has rewritten it, as TRL does at each evaluation
     return source.problem or (NOT_THERE if source.sightings.unlisted else "")
 
 

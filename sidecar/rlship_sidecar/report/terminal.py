@@ -35,6 +35,7 @@ MAX_ROWS = 100  # rows of one table
 MAX_ERROR_CHARS = 2000  # characters of an error or a note, whose end holds the way out
 MUCH_UNREAD = 1_000_000  # bytes; a job that writes on always has a few that are not read yet
 REPORT_AFTER_S = 10.0  # seconds of trouble before a sink is reported
+_COUNT = re.compile(r"\b[0-9]+ (?:file|process)(?:s|es)?\b")  # in notes; one more of them is no news
 REPORTED_TO_JOB = "reported to the job"  # how notes of wrong calls begin
 
 
@@ -98,12 +99,22 @@ class RankNames:
 
     def places(self, actor: str, names: Sequence[str], most: int = 6) -> str:
         """The same; each rank also with its host and process id if there are at most three."""
+        return self._placed(actor, names, self._processes, most)
+
+    def processes(self, writers: Sequence[WriterStatus], most: int = 6) -> str:
+        """The same of the ranks of these writers of one actor, each rank once, with the processes of these writers."""
+        ranks = list(dict.fromkeys(_rank_of(writer) for writer in writers))
+        return self._placed(writers[0].actor, ranks, _newest(writers), most)
+
+    def _placed(
+        self, actor: str, names: Sequence[str], where: Mapping[tuple[str, str], WriterStatus], most: int
+    ) -> str:
         words = self._words(actor, names)
         if len(names) <= 3:
             from rlship_sidecar.rows import process_place
 
-            where = [self._processes.get((actor, name), ("", 0)) for name in names]
-            words = [word + clean(process_place(host, pid), 80) for word, (host, pid) in zip(words, where)]
+            found = [where.get((actor, name)) for name in names]
+            words = [word + (clean(process_place(w.host, w.pid), 80) if w else "") for word, w in zip(words, found)]
         return _listed(words, most)
 
     def _words(self, actor: str, names: Sequence[str]) -> list[str]:
@@ -125,10 +136,20 @@ class RankNames:
         return found
 
     @cached_property
-    def _processes(self) -> dict[tuple[str, str], tuple[str, int]]:
-        """Host and process id of each rank's newest attempt."""
-        ordered = sorted(self._status.writers, key=lambda writer: writer.attempt)
-        return {(w.actor, f"{w.replica}.{w.rank}"): (w.host, w.pid) for w in ordered}
+    def _processes(self) -> dict[tuple[str, str], WriterStatus]:
+        return _newest(self._status.writers)
+
+
+def _rank_of(writer: WriterStatus) -> str:
+    return f"{writer.replica}.{writer.rank}"
+
+
+def _newest(writers: Iterable[WriterStatus]) -> dict[tuple[str, str], WriterStatus]:
+    """The writer of each rank, by actor and rank, that names its process and is of the newest start: of the highest
+    attempt, and of one attempt the one that is awaited, else the one that wrote last.
+    """
+    ordered = sorted(writers, key=lambda one: (one.pid > 0, one.attempt, one.awaited, -one.silent_s))
+    return {(one.actor, _rank_of(one)): one for one in ordered}
 
 
 def _listed(words: Sequence[str], most: int) -> str:
@@ -151,15 +172,15 @@ def failures(status: Status, most: int = MAX_LINES) -> list[str]:
     """Name the processes that ended with an error and were not started again: a line for each actor, error and step,
     at most `most`.
     """
-    names, found = RankNames(status), dict[tuple[str, str, int | None], list[str]]()
+    names = RankNames(status)
+    found: dict[tuple[str, str, int | None], list[WriterStatus]] = {}
     for writer in status.writers:
         if writer.failure and writer.awaited:
-            ranks = found.setdefault((writer.actor, writer.failure, writer.step), [])
-            ranks.append(f"{writer.replica}.{writer.rank}")
+            found.setdefault((writer.actor, writer.failure, writer.step), []).append(writer)
     lines = []
-    for (actor, failure, step), ranks in sorted(found.items(), key=lambda one: one[1]):
+    for (actor, failure, step), writers in sorted(found.items(), key=lambda one: [_rank_of(each) for each in one[1]]):
         at = "" if step is None else f" at step {step}"
-        lines.append(f"{clean(actor, 40)} {names.places(actor, ranks)} ended with {clean(failure, 200)}{at}")
+        lines.append(f"{clean(actor, 40)} {names.processes(writers)} ended with {clean(failure, 200)}{at}")
     if len(lines) > most:
         lines[most - 1 :] = [f"and {len(lines) - most + 1} more errors that ended processes: rlship status --json"]
     return lines
@@ -287,8 +308,8 @@ def lines(previous: Status | None, current: Status, *, refusals: bool = True) ->
     found += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
     failed = set(failures(previous)) if previous else set()
     found += [line for line in failures(current) if line not in failed]
-    noted = set(_notes(previous)) if previous else set()
-    found += [f"note: {note}" for note in _notes(current) if note not in noted]
+    noted = {_COUNT.sub("", note) for note in _notes(previous)} if previous else set()
+    found += [f"note: {note}" for note in _notes(current) if _COUNT.sub("", note) not in noted]
     if len(found) > MAX_LINES:
         found[MAX_LINES - 1 :] = [f"and {len(found) - MAX_LINES + 1} more changes: see `rlship status`"]
     return found

@@ -33,6 +33,8 @@ REWARD_AND_LOSS = (
     "*/loss/mean",
     "*/pg_loss",
     "*/global_avg_loss",
+    "*/eval_reward",
+    "*/eval_loss",
 )
 _OF_RANKS = frozenset(("max", "min", "argmax_rank", "argmax_replica"))  # beside the values of single ranks
 _PATTERNS = 'a list of patterns of keys, such as ["*/reward", "trainer/kl"]'

@@ -409,7 +409,8 @@ class RolloutTable(TypedDict):
     """The samples of a table at a step, in groups of one prompt: `groups` are lists of indexes into `samples`.
 
     `kept` are in the files, of `taken` that the job took (null: unknown): say "n of N" where they differ. `shown` are
-    in the answer. `rewards` is of the kept ones.
+    in the answer. `measure` says what the `score` of each sample is: its reward, or its advantage where the job says no
+    reward. `rewards` is of these scores of the kept ones.
     """
 
     actor: str
@@ -419,6 +420,7 @@ class RolloutTable(TypedDict):
     shown: int
     groups: list[list[int]]
     samples: list[RolloutSample]
+    measure: Literal["reward", "advantage"]
     rewards: Histogram | None
 
 

@@ -30,10 +30,11 @@ _OWN = frozenset(("reward", "score", "advantage"))
 
 @dataclass(slots=True)
 class Table:
-    """The samples of a table: how many there are, those that fit, and their rewards."""
+    """The samples of a table: how many there are, those that fit, what each is worth, and by which measures."""
 
     kept: int = 0
-    rewards: list[float] = field(default_factory=list)
+    worths: list[float] = field(default_factory=list)
+    measures: set[str] = field(default_factory=set)
     samples: list[RolloutSample] = field(default_factory=list)
 
 
@@ -74,9 +75,10 @@ class Rolls:
             return
         table = self.tables.setdefault((actor, name), Table())
         table.kept += 1
-        reward = raw.reward
-        if reward is not None:
-            table.rewards.append(reward)
+        measure, worth = raw.worth
+        if worth is not None:
+            table.worths.append(worth)
+            table.measures.add(measure)
         if len(table.samples) >= self.limit or self.room <= 0:
             return
         sample = raw.shown()
@@ -101,7 +103,8 @@ class Rolls:
                     "shown": len(table.samples),
                     "groups": list(groups.values()),
                     "samples": table.samples,
-                    "rewards": histogram(table.rewards),
+                    "measure": "advantage" if table.measures == {"advantage"} else "reward",
+                    "rewards": histogram(table.worths),
                 }
             )
         return found
@@ -118,10 +121,14 @@ class _Raw:
     cut: Any
 
     @property
-    def reward(self) -> float | None:
-        """Its score, else its reward."""
-        found = number(self.score)
-        return found if found is not None else number(self.row.get("reward"))
+    def worth(self) -> tuple[str, float | None]:
+        """Its score, else its reward, and which of both measures that is. A score that is the sample's advantage, as
+        TRL's completions have it, is no reward: a reward beside it counts first.
+        """
+        score, reward = number(self.score), number(self.row.get("reward"))
+        if score is None or score != number(self.row.get("advantage")):
+            return "reward", reward if score is None else score
+        return ("advantage", score) if reward is None else ("reward", reward)
 
     def shown(self) -> RolloutSample:
         """The sample as the page shows it."""
@@ -137,7 +144,7 @@ class _Raw:
             "group": _group_text(key),
             "rank": text(self.rank),
             "t": self.t,
-            "score": self.reward,
+            "score": self.worth[1],
             "advantage": number(row.get("advantage")),
             "why": list(self.why),
             "prompt": None if prompt is None else plain(row[prompt], MAX_SAMPLE_TEXT),

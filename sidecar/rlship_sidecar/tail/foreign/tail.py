@@ -13,7 +13,7 @@ from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.tail.foreign.documents import Documents, NotWhole, Torn
 from rlship_sidecar.tail.foreign.readers import Readers
-from rlship_sidecar.tail.tail import EXCERPT_BYTES, LINE_BYTES, Descriptors, Glance, Piece, Position, Tail
+from rlship_sidecar.tail.tail import EXCERPT_BYTES, LINE_BYTES, Descriptors, Glance, Piece, Position, Replaced, Tail
 
 T = TypeVar("T")
 
@@ -183,6 +183,12 @@ class ForeignTail(Tail):
         return self.translated(
             self._guarded(lambda: super(ForeignTail, self).read(start, max_bytes, size=size, hold_nul=hold_nul))
         )
+
+    def _check(self, fd: int, mark: Position, size: int) -> None:
+        # A document is whole when it is read: it has not lost its end for a moment, it was rewritten.
+        if self.of_document and size < mark.offset:
+            raise Replaced(0, "it was written anew", self.path)
+        super()._check(fd, mark, size)
 
     def _read(
         self, fd: int, start: Position, max_bytes: int, size: int | None, hold_nul: bool, data: bytes = b""

@@ -2,7 +2,7 @@
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { palette } from "./colours.js";
-import { bytes, number } from "./numbers.js";
+import { apart, bytes, number } from "./numbers.js";
 
 const HEIGHT = 165;
 const TWOS = Array.from({ length: 60 }, (_, power) => 2 ** power); // steps of an axis of bytes
@@ -87,7 +87,7 @@ export class Chart {
       scales: { x: { time: false, auto: false, range: () => this.extent() }, y: { range: (u, low, high) => room(low, high) } },
       axes: [
         { ...axis, size: 26, gap: 3, values: (u, at) => at.map((value) => number(value, 6)) },
-        { ...axis, size: 58, gap: 3, ...(this.format === bytes ? { incrs: TWOS } : {}), values: (u, at) => at.map((value) => this.format(value)) },
+        { ...axis, size: 58, gap: 3, ...(this.format === bytes ? { incrs: TWOS } : {}), values: (u, at) => (this.format === number ? apart(at) : at.map((value) => this.format(value))) },
       ],
       cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, focus: { prox: -1 } },
       hooks: {

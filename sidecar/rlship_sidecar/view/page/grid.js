@@ -3,7 +3,7 @@
 import { Chart } from "./chart.js";
 import { h, show } from "./dom.js";
 import { number, bytes, seconds } from "./numbers.js";
-import { addRow, columns, lastOf, lineOf, valueAt } from "./shape/curves.js";
+import { addRow, columns, newestOf, lineOf, valueAt } from "./shape/curves.js";
 
 const GATHER_MS = 20;
 const SETTLE_MS = 250;
@@ -120,9 +120,10 @@ export class ChartGrid {
 
   tellValue(card) {
     const at = this.ctx.shared.view.at;
-    const values = card.lines.map((line) => (at === undefined ? lastOf(line) : valueAt(line, at)));
-    card.now.textContent = values.map((value) => card.format(value)).join(" · ");
-    card.box.dataset.value = String(values[0]);
+    const found = card.lines.map((line) => (at === undefined ? newestOf(line) : { value: valueAt(line, at), since: null }));
+    // An older value is no news: newer rows lack it, or it was not finite there.
+    card.now.textContent = found.map(({ value, since }) => `${card.format(value)}${since === null ? "" : ` at step ${number(since, 9)}`}`).join(" · ");
+    card.box.dataset.value = String(found[0].value);
   }
 
   follow(view, changed) {

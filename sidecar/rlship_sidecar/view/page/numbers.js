@@ -10,6 +10,14 @@ export function number(value, digits = 4) {
   return Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1))))).toLocaleString("en", { maximumFractionDigits: 8 });
 }
 
+/** Numbers along an axis in words, with as many digits as tell neighbours apart. */
+export function apart(values) {
+  const size = Math.max(...values.map(Math.abs));
+  const gap = values.length > 1 ? Math.abs(values[1] - values[0]) : 0;
+  const digits = gap > 0 ? Math.min(15, Math.max(4, Math.ceil(Math.log10(size / gap)) + 2)) : 4;
+  return values.map((value) => number(value, digits));
+}
+
 /** "1 step", "3 steps". */
 export function counted(count, noun) {
   return `${number(count, 9)} ${noun}${count === 1 ? "" : "s"}`;

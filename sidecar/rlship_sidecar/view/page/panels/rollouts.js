@@ -8,6 +8,7 @@ const MOST = 60; // samples that are drawn at a time
 const LONGEST = 20_000; // characters of a text that are drawn at once
 const TOKENS = 6_000;
 const SETTLE_MS = 250;
+const BESIDE = 4; // numbers of a sample that stand beside its measure
 
 export const rollouts = {
   id: "rollouts",
@@ -130,13 +131,13 @@ class Rollouts {
     const { edges, counts } = found.rewards;
     const most = Math.max(...counts, 1);
     const bars = counts.map((count, at) => {
-      const said = `Reward ${number(edges[at])} to ${number(edges[at + 1])}: ${counted(count, "sample")}`;
+      const said = `${capital(found.measure)} ${number(edges[at])} to ${number(edges[at + 1])}: ${counted(count, "sample")}`;
       const bar = h("button", { "aria-label": said, title: said, "aria-pressed": String(bin === at), data: { bin: String(at), count: String(count) },
         on: { click: () => this.ctx.shared.set({ bin: bin === at ? undefined : String(at) }) } });
       bar.style.height = `${Math.max((count / most) * 100, 3)}%`;
       return bar;
     });
-    show(this.bars, h("h3", {}, "Rewards of the step: a bar chooses its samples"), h("div", { class: "bars", role: "group", "aria-label": "Histogram of rewards" }, bars),
+    show(this.bars, h("h3", {}, `${capital(found.measure)}s of the step: a bar chooses its samples`), h("div", { class: "bars", role: "group", "aria-label": `Histogram of ${found.measure}s` }, bars),
       h("p", { class: "quiet small" }, `from ${number(edges[0])} to ${number(edges[edges.length - 1])}${bin === undefined ? "" : `; chosen: ${number(edges[bin])} to ${number(edges[bin + 1])}`}`));
   }
 
@@ -173,7 +174,7 @@ class Rollouts {
     const [first] = samples;
     const same = samples.every((sample) => JSON.stringify(sample.prompt) === JSON.stringify(first.prompt));
     return h("details", { class: "section group", open: true },
-      h("summary", {}, h("span", { class: "name" }, `Group ${plain(first.group || "without a key", 80)}`), h("span", { class: "quiet" }, `: ${counted(samples.length, "sample")}, mean reward ${number(mean)}`)),
+      h("summary", {}, h("span", { class: "name" }, `Group ${plain(first.group || "without a key", 80)}`), h("span", { class: "quiet" }, `: ${counted(samples.length, "sample")}, mean ${found.measure} ${number(mean)}`)),
       same ? this.turns(first.prompt, "user") : null,
       h("div", { class: "pair" }, samples.map((sample) => this.sample(sample, !same))));
   }
@@ -181,9 +182,12 @@ class Rollouts {
   sample(sample, withPrompt) {
     const { set } = { set: (parts) => this.ctx.shared.set(parts) };
     const facts = Object.entries(sample.row);
+    const { measure } = this.table;
+    // Without a reward, what its functions gave stands among the columns.
+    const beside = measure === "reward" ? [["advantage", sample.advantage]].filter(([, value]) => value !== null) : facts.filter(([, value]) => typeof value === "number").slice(0, BESIDE);
     return h("article", { class: "sample", data: { sample: sample.id } },
       h("div", { class: "tools" },
-        h("strong", {}, `Reward ${number(sample.score)}`), sample.advantage === null ? null : h("span", {}, `advantage ${number(sample.advantage)}`),
+        h("strong", {}, `${capital(measure)} ${number(sample.score)}`), beside.map(([name, value]) => h("span", {}, `${plain(name, 40)} ${number(value)}`)),
         h("span", { class: "quiet" }, `rank ${plain(sample.rank, 40)}`), sample.why.length ? h("span", { class: "quiet" }, sample.why.join(", ")) : null,
         h("button", { on: { click: () => set({ left: sample.id }) } }, "Left"), h("button", { on: { click: () => set({ right: sample.id }) } }, "Right")),
       withPrompt ? this.turns(sample.prompt, "user") : null,
@@ -222,6 +226,10 @@ class Rollouts {
     return h("div", { class: "turn assistant" }, h("div", { class: "who" }, `tokens by ${column?.title ?? ""}: blue below, orange above, italic masked`),
       h("div", { class: "text", dir: "auto" }, shown, tokens.text.length > TOKENS ? `… and ${number(tokens.text.length - TOKENS)} more tokens` : null));
   }
+}
+
+function capital(word) {
+  return word[0].toUpperCase() + word.slice(1);
 }
 
 function keyOf(found) {

@@ -66,10 +66,12 @@ export function valueAt(line, at) {
   return low === 0 ? null : line.mean[low - 1];
 }
 
-/** The newest value of a line; null without one. */
-export function lastOf(line) {
-  for (let at = line.mean.length - 1; at >= 0; at -= 1) if (line.mean[at] !== null) return line.mean[at];
-  return null;
+/** The newest value of a line, null without one, and the step of its bucket where newer rows have none, else null. */
+export function newestOf(line) {
+  for (let at = line.mean.length - 1; at >= 0; at -= 1) {
+    if (line.mean[at] !== null) return { value: line.mean[at], since: at < line.mean.length - 1 && line.axis === "step" ? line.x[at] : null };
+  }
+  return { value: null, since: null };
 }
 
 /** The points of a sparkline as a polyline of an SVG of this size. */
