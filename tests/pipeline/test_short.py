@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.align.units import StreamConfig
-from rlship_sidecar.report.status import ShortStatus
+from rlship_sidecar.report import terminal
+from rlship_sidecar.report.status import ShortSpan, ShortStatus
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import STEP, Unit
 from rlship_sidecar.steps import parse_steps
@@ -412,7 +413,16 @@ def test_the_status_names_rank_and_metric() -> None:
             status = survey(sim.experiment, [], now=sim.now, wall=0.0)
             metrics = {"trainer/grad": ["0.0"], "trainer/loss": ["0.1", "0.3"]}
             last, varied = {"trainer/loss": ["0.1"]}, ["trainer/loss"]
-            assert status.short == [ShortStatus("trainer", 3, 5, 40, metrics, of_last=last, varied=varied)]
+            spans = {
+                "trainer/grad": [ShortSpan(["0.0"], 5, 5)],
+                "trainer/loss": [ShortSpan(["0.3"], 30, 30), ShortSpan(["0.1"], 40, 40)],
+            }
+            assert status.short == [ShortStatus("trainer", 3, 5, 40, metrics, of_last=last, varied=varied, spans=spans)]
+            assert terminal.lines(None, status)[-3:] == [
+                "trainer step 40: r1 left out loss",
+                "trainer step 30: r3 left out loss",
+                "trainer step 5: r0 left out grad",
+            ]
             assert status.complete
             sim.restart()
         sim.write("r3.jsonl", lines(log(30, loss=9.0)))

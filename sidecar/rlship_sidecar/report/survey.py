@@ -27,6 +27,7 @@ from rlship_sidecar.report.status import (
     AlertStatus,
     ClockStatus,
     DeadLetterStatus,
+    ShortSpan,
     ShortStatus,
     SinkStatus,
     Status,
@@ -35,7 +36,7 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, nonfinite_statuses, stream_notes, stream_statuses
 from rlship_sidecar.report.terminal import REPORTED_TO_JOB, counted
 from rlship_sidecar.report.trends import Trends
-from rlship_sidecar.rows import STEP, Row, Unit, count_ranks, each_rank, process_place, rank_words
+from rlship_sidecar.rows import STEP, RankName, Row, Unit, count_ranks, each_rank, process_place, rank_words
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
@@ -219,7 +220,8 @@ def _short(store: Store, actor: str, made: Steps) -> ShortStatus | None:
     if not rows:
         return None
     spellings: dict[str, set[tuple[str, ...]]] = {}
-    found = [orjson.loads(step.short or "{}") for step in steps.newest_short(made, MAX_SHORT)]
+    newest = steps.newest_short(made, MAX_SHORT)
+    found = [orjson.loads(step.short or "{}") for step in newest]
     for of_step in found:
         for metric, names in of_step.items():
             spellings.setdefault(metric, set()).add(tuple(names))
@@ -233,7 +235,26 @@ def _short(store: Store, actor: str, made: Steps) -> ShortStatus | None:
         metrics[metric] = together[which]
     varied = [metric for metric, which in sorted(spellings.items()) if len(which) > 1]
     of_newest = MAX_SHORT if rows > MAX_SHORT else 0
-    return ShortStatus(actor, rows, first, last, metrics, of_newest, of_last=found[0], varied=varied)
+    spans = {
+        metric: _spans((row.step, of_step.get(metric, ())) for row, of_step in zip(newest, found))
+        for metric in sorted(spellings)
+        if metric in varied or metric not in found[0]
+    }
+    return ShortStatus(actor, rows, first, last, metrics, of_newest, of_last=found[0], varied=varied, spans=spans)
+
+
+def _spans(short: Iterable[tuple[int, Iterable[str]]]) -> list[ShortSpan]:
+    """Where ranks are short, those together that are so between the same steps. `short`: by step, newest first."""
+    last: dict[RankName, int] = {}
+    first: dict[RankName, int] = {}
+    for step, names in short:
+        for rank in each_rank(names):
+            last.setdefault(rank, step)
+            first[rank] = step
+    alike: dict[tuple[int, int], list[RankName]] = {}
+    for rank, step in last.items():
+        alike.setdefault((first[rank], step), []).append(rank)
+    return [ShortSpan(list(rank_names(ranks)), *steps) for steps, ranks in sorted(alike.items())]
 
 
 def _waits(actor: Actor, now: float) -> tuple[str, str]:
