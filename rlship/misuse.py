@@ -178,10 +178,10 @@ class Misuse:
             self.tell(
                 call,
                 "after the barrier",
-                f"{call}({'…, step=' if call == 'log' else ''}{step}) comes after the call that counted as step {step}: "
-                f"nothing is lost, but a row of a step may appear without it and be revised later. With count_steps a "
-                f"call of log is a whole step: log what belongs to a step in one call, or pass step= to each call and "
-                f"call barrier(step) after the last one",
+                f"{call}({'…, step=' if call == 'log' else ''}{step}) comes after the call that counted as step "
+                f"{step}: nothing is lost, but a row of a step may appear without it and be revised later. With "
+                f"count_steps a call of log is a whole step: log what belongs to a step in one call, or pass step= to "
+                f"each call and call barrier(step) after the last one",
             )
             return
         self.tell(

@@ -206,7 +206,8 @@ class ShortStatus:
     `metrics` maps `<actor>/<metric>` to the ranks that such rows are short of; of the newest `of_newest`, or of
     all if that is 0. `of_last` does so for the row `last` alone. `varied` are the metrics of which these rows are not
     all short of the same ranks. `spans` says where ranks are short in these rows, of each metric
-    that is in `varied` or not in `of_last`.
+    that is in `varied` or not in `of_last`. `stopped` are the ranks that go on without the metric: rows after these
+    lack it too, and do not say so.
     """
 
     actor: str
@@ -218,6 +219,7 @@ class ShortStatus:
     of_last: dict[str, list[str]] = field(default_factory=dict)
     varied: list[str] = field(default_factory=list)
     spans: dict[str, list[ShortSpan]] = field(default_factory=dict)
+    stopped: dict[str, list[str]] = field(default_factory=dict)
 
 
 class RunStatus(AboutRun, frozen=True, kw_only=True):

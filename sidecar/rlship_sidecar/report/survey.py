@@ -18,6 +18,7 @@ from rlship_sidecar.pids import has_ended
 from rlship_sidecar.pipeline.alert_book import AlertBook
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import NOT_THERE, Source, is_document
+from rlship_sidecar.reduce.logged import decode_logged
 from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
@@ -240,7 +241,26 @@ def _short(store: Store, actor: str, made: Steps) -> ShortStatus | None:
         for metric in sorted(spellings)
         if metric in varied or metric not in found[0]
     }
-    return ShortStatus(actor, rows, first, last, metrics, of_newest, of_last=found[0], varied=varied, spans=spans)
+    stopped = _stopped(steps, actor, made, metrics)
+    return ShortStatus(actor, rows, first, last, metrics, of_newest, found[0], varied, spans, stopped)
+
+
+def _stopped(steps: LoggedSteps, actor: str, made: Steps, short: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """The ranks that lack a metric in the newest row, although it has others of them, and of which it does not say so:
+    for longer than `short_window` they have gone on without it.
+    """
+    newest = next(steps.before(made.last + 1), None)
+    if newest is None:
+        return {}
+    logged = decode_logged(newest.ranks, {number: metric for metric, number, _, _ in steps.metrics()})
+    said = orjson.loads(newest.short or "{}")
+    present = {rank for ranks in logged.values() for rank in ranks}
+    found: dict[str, list[str]] = {}
+    for key, names in short.items():
+        having = logged.get(key.removeprefix(f"{actor}/"))
+        if having is not None and key not in said and (ranks := ({*each_rank(names)} & present) - {*having}):
+            found[key] = list(rank_names(ranks))
+    return found
 
 
 def _spans(short: Iterable[tuple[int, Iterable[str]]]) -> list[ShortSpan]:

@@ -515,7 +515,9 @@ def _short(short: ShortStatus, names: RankNames | None) -> str:
     lack = "lacks" if short.rows == 1 else "lack"
     of = f"; of the newest {short.of_newest}" if short.of_newest else ""
     what = left_out(short.actor, short.metrics, names, varied=short.varied)
-    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}{of}: {what}"
+    gone = left_out(short.actor, short.stopped, names, verb="stopped logging")
+    later = f". Later rows lack it too and do not say so: {gone}" if gone else ""
+    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}{of}: {what}{later}"
 
 
 def left_out(
@@ -524,6 +526,7 @@ def left_out(
     names: RankNames | None,
     most: int = 4,
     varied: Sequence[str] = (),
+    verb: str = "left out",
 ) -> str:
     """Which ranks left out which metrics, at most `most` of each: `r3 left out loss, grad_norm; r4-7 left out kl`.
 
@@ -540,7 +543,7 @@ def left_out(
         return ", ".join(map(clean, rank_words(ranks))) if names is None else names.words(actor, ranks)
 
     parts = [
-        f"{of}{words(ranks)} left out {', '.join(found[:most])}"
+        f"{of}{words(ranks)} {verb} {', '.join(found[:most])}"
         + (f" and {len(found) - most} more" if len(found) > most else "")
         for (of, ranks), found in by_ranks.items()
     ]
