@@ -108,7 +108,7 @@ def test_a_stream_beside_a_lead_with_steps_is_not_noted(sim: Simulation) -> None
 
 def test_what_was_logged_before_the_lead_opened_is_noted(sim: Simulation) -> None:
     """As where Ray starts generators first: their first rollouts are beside no step, and the note says for how long.
-    What was logged beside an earlier life of the lead is not meant, and a second submission is told the same.
+    What was logged beside an earlier life of the lead is not meant, and the note is there for a second submission, too.
     """
     steps = (log(0, x=1), barrier(0, 14.0), log(1, x=1), barrier(1, 16.0), CLOSE)
     sim.write("g.jsonl", lines(1, 5, 13, 15))
