@@ -144,6 +144,7 @@ class Logger:
                 self._add_memory(self.stream, step)
             self.stream.barrier(step, self.clock(), wake=False)  # at each call, waking would cost more than the call
             self.steps.put(step + 1)
+            self.steps.counted = step
 
     def _go_on_to(self, stream: Stream, step: int) -> None:
         """Make the step of a `log` the implicit one, unless it is of an earlier step."""
@@ -586,7 +587,7 @@ class Logger:
         steps, promised = self.steps, stream.promised
         found = step == promised and steps.outside() == promised + 1 and (steps.logged or 0) <= promised
         if found:
-            stream.misuse.after_barrier(call, step)
+            stream.misuse.after_barrier(call, step, counted=steps.counted == step)
         return found
 
     def _checked_for_log(self, step: Any, metrics: Any, weight: Any) -> int | None:

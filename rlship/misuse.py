@@ -169,8 +169,21 @@ class Misuse:
                 f"set_step({step})",
             )
 
-    def after_barrier(self, call: str, step: int) -> None:
-        """Report a call for `step` that comes right after its barrier, before any `log` of the next step."""
+    def after_barrier(self, call: str, step: int, *, counted: bool) -> None:
+        """Report a call for `step` that comes right after its barrier, before any `log` of the next step.
+
+        `counted`: a counted call of `log` passed that barrier.
+        """
+        if counted:
+            self.tell(
+                call,
+                "after the barrier",
+                f"{call}({'…, step=' if call == 'log' else ''}{step}) comes after the call that counted as step "
+                f"{step}: nothing is lost, but a row of a step may appear without it and be revised later. With "
+                f"count_steps a call of log is a whole step: log what belongs to a step in one call, or pass step= to "
+                f"each call and call barrier(step) after the last one",
+            )
+            return
         self.tell(
             call,
             "after the barrier",

@@ -49,7 +49,7 @@ class Steps:
     `counts` is the `count_steps` of `init`: True if each `log()` without `step=` is a step of its own, False if the job
     has no steps on purpose, None if it did not say. `stepless` counts the calls of `log` for which no step is known.
     `logged` is the step of the last `log`. `by_log` means that a `log` set the process's step, behind which `set_step`
-    may go.
+    may go. `counted` is the newest step that a call of `log` counted as.
     """
 
     def __init__(self) -> None:
@@ -59,6 +59,7 @@ class Steps:
         self.stepless = 0
         self.logged: int | None = None
         self.by_log = False
+        self.counted: int | None = None
 
     def count(self, counts: bool) -> None:
         """Count calls of `log` as steps, from 0 on if no step is known, or do not count them on purpose."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -17,6 +18,7 @@ from rlship_sidecar.alerts.rules import check, line_of, merged, packaged, read_f
 from rlship_sidecar.config import CONFIG_FILE, load
 from rlship_sidecar.errors import UsageProblem
 from tests.alerts.healthy import GIB, healthy
+from tests.guards.tree import ROOT
 from tests.kit.cases import long
 
 RULES = {rule.name: rule for rule in rules_of()}
@@ -386,3 +388,19 @@ def test_anything_else_is_refused(tables: Any) -> None:
     """Numbers where tables belong are mistakes like any other."""
     with pytest.raises(UsageProblem):
         check(tables, "rules.toml", "")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/why.md"])
+def test_answers_in_documents_have_the_words_of_the_rules(page: str) -> None:
+    """What a rule is about stands below its name in the answers of `rlship why` that documents show."""
+    shown = re.findall(
+        r"^[\w-]+: (\w+), (?:critical|warning), .*\n((?:  .*\n)+?)(?=  with it|\d\. )", read(page), re.MULTILINE
+    )
+    assert shown
+    for rule, about in shown:
+        assert " ".join(about.split()).startswith(RULES[rule].about)
+
+
+def read(page: str) -> str:
+    """A document."""
+    return (ROOT / page).read_text(encoding="utf-8")

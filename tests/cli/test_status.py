@@ -527,3 +527,20 @@ def test_experiments_are_in_natural_order(tmp_path: Path, lease: Lease) -> None:
     result = run(tmp_path)
     heads = [line.rpartition("/")[2] for line in result.stdout.splitlines() if line.startswith(str(tmp_path))]
     assert heads == ["seed1", "seed2", "seed10"]
+
+
+def test_an_experiment_whose_folder_got_another_name(tmp_path: Path, lease: Lease) -> None:
+    """Its places and commands are those of today, also where another experiment has the former name by now."""
+    before, now = tmp_path / "demo", tmp_path / "demo-1"
+    runs = before / "rlship" / "state" / "wandb"
+    (runs / "offline-run-20251120_005320-abc").mkdir(parents=True)
+    rows = before / "rlship" / "state" / "rows.jsonl"
+    sinks = [a_sink(state="closed", where=f"wandb sync {runs}"), a_sink(name="jsonl", state="closed", where=str(rows))]
+    watched(before, sinks=sinks)
+    before.rename(now)
+    for _ in range(2):
+        told = run(now).stdout
+        assert told.splitlines()[0] == str(now)
+        assert f"-> wandb sync {now}/rlship/state/wandb\n" in told and f"-> {now}/rlship/state/rows.jsonl\n" in told
+        assert f"{before}/" not in told
+        before.mkdir(exist_ok=True)

@@ -13,6 +13,7 @@ from rlship_sidecar.report.status import (
     ClockStatus,
     LackingStatus,
     NonFiniteStatus,
+    ShortSpan,
     ShortStatus,
     Status,
     StreamStatus,
@@ -184,13 +185,14 @@ def test_a_rank_is_named_at_the_step_at_which_it_left_a_metric_out() -> None:
     def short(rows: int, first: int, last: int, ranks: list[str], of_last: list[str], *varied: str) -> Status:
         one = ShortStatus("trainer", rows, first, last, {"trainer/aux": ranks}, varied=list(varied))
         one.of_last = {"trainer/aux": of_last}
+        one.spans = {"trainer/aux": [ShortSpan(["0.1"], 3, 5), ShortSpan(["0.2"], 9, 9)]} if varied else {}
         return a_status(short=[one])
 
     first, both = short(1, 3, 3, ["0.1"], ["0.1"]), short(2, 3, 9, ["0.1-2"], ["0.2"], "trainer/aux")
     assert terminal.lines(first, both) == ["trainer step 9: r2 left out aux"]
     assert terminal.lines(a_status(), both) == [
         "trainer step 9: r2 left out aux",
-        "trainer before step 9: r1 left out aux",
+        "trainer steps 3..5: r1 left out aux",
     ]
     assert terminal.lines(both, short(3, 3, 12, ["0.1-2"], ["0.1"], "trainer/aux")) == []
     assert "trainer: 2 rows lack a metric of a rank, steps 3..9: some of r1-2 left out aux" in terminal.columns(both)

@@ -121,6 +121,17 @@ def test_a_new_sidecar_has_the_curve_of_the_whole_run(every: int, tmp_path: Path
     assert asked <= 2 * (MAX_POINTS + 1)
 
 
+@pytest.mark.parametrize("rows", range(180, 190))
+def test_a_new_sidecar_has_the_first_row_in_its_curve(rows: int, tmp_path: Path) -> None:
+    """However many rows there are, evenly chosen ones begin with the first, so that `steps 0..179` is said of all."""
+    with closing(Store(tmp_path / "store.db", local=True)) as store:
+        store.commit(Changes(rows=[a_row(step, {"trainer/loss": 1.0 + step}) for step in range(rows)]))
+        trends = Trends()
+        trends.seed(store)
+    (trend,) = trends.trends()
+    assert (trend.first, trend.points[0], trend.index) == (0, 1.0, rows - 1)
+
+
 @pytest.mark.parametrize("seldom", ["loss", "reward"])
 def test_a_metric_of_few_rows_keeps_its_points(seldom: str) -> None:
     """However many rows lack it, the trend has its newest value, the step of that, and how many rows came since."""

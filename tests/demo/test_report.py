@@ -123,6 +123,16 @@ def test_the_newest_revision_of_a_row_counts() -> None:
     assert report.series(report.final_rows(lines), "trainer/reward") == {0: 0.3}
 
 
+def test_an_episode_is_named_by_both_of_its_steps() -> None:
+    """Lines about alerts while the job runs say since when, so the table says that as well as when the rule fired."""
+    metric = "correctness/rollout_train_logp_diff"
+    rows = [row("trainer", step, 4, **{metric: 0.5 if step >= 60 else 0.02}) for step in range(90)]
+
+    said = list(report.episodes(each.to_json() for each in rows))
+
+    assert [line.partition(":")[0] for line in said] == ["since 60, fired 62      warning   mismatch"]
+
+
 def test_the_picture_shows_the_words_of_today() -> None:
     """The straggler's line in docs/images/demo.svg is written as the demo writes it."""
     picture = html.unescape((ROOT / "docs" / "images" / "demo.svg").read_text(encoding="utf-8")).replace("\xa0", " ")

@@ -52,14 +52,33 @@ def test_an_empty_or_new_folder_becomes_an_experiment(tmp_path: Path, lines: lis
     assert lines == []
 
 
-def test_a_former_demo_is_left_alone(tmp_path: Path, lines: list[str]) -> None:
-    """After former demos a fresh sibling is used and named; nothing in the former ones changes."""
-    first = claim(tmp_path / "demo", JobPlan(), lines.append)
-    second = claim(tmp_path / "demo", JobPlan(), lines.append)
-    third = claim(tmp_path / "demo", JobPlan(), lines.append)
+def test_the_newest_demo_has_the_name(tmp_path: Path, lines: list[str]) -> None:
+    """A former demo gets another name, and nothing in it changes: commands that name the folder show the newest one. So
+    does one whose sidecar was killed. A folder that a sidecar has, or that a demo has just begun with, is left alone.
+    """
+    demo = tmp_path / "demo"
+    for number in range(3):
+        first = claim(demo, JobPlan(seed=number), lines.append)
+        assert first == demo
+        ended(demo, released=number < 2)
+    newest = claim(demo, JobPlan(seed=3), lines.append)
+    beside = claim(demo, JobPlan(seed=4), lines.append)
 
-    assert [first.name, second.name, third.name] == ["demo", "demo-2", "demo-3"]
-    assert lines == [f"{first} holds a former demo, so this one goes to {path}" for path in (second, third)]
+    plans = {path.name: json.loads((path / MARK).read_text())["plan"]["seed"] for path in tmp_path.iterdir()}
+    assert plans == {"demo-1": 0, "demo-2": 1, "demo-3": 2, "demo": 3, "demo-4": 4}
+    assert (newest, beside) == (demo, tmp_path / "demo-4")
+    assert lines == [
+        *(f"the former demo in {demo} is now {demo}-{number}" for number in (1, 2, 3)),
+        f"{demo} holds another demo, so this one goes to {beside}",
+    ]
+
+
+def ended(demo: Path, *, released: bool) -> None:
+    """A sidecar had the demo and is gone: it stopped, or it was killed."""
+    code = "import sys; from pathlib import Path; from rlship_sidecar.ownership.lease import acquire\n"
+    code += "lease = acquire(Path(sys.argv[1]), 10.0)\n"
+    code += "lease.release()" if released else "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", code, str(demo / "rlship" / "state")], check=released, timeout=60)
 
 
 def test_somebody_elses_folder_is_refused(tmp_path: Path, lines: list[str]) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.align.units import StreamConfig
-from rlship_sidecar.report.status import ShortStatus
+from rlship_sidecar.report import terminal
+from rlship_sidecar.report.status import ShortSpan, ShortStatus
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import STEP, Unit
 from rlship_sidecar.steps import parse_steps
@@ -412,7 +413,16 @@ def test_the_status_names_rank_and_metric() -> None:
             status = survey(sim.experiment, [], now=sim.now, wall=0.0)
             metrics = {"trainer/grad": ["0.0"], "trainer/loss": ["0.1", "0.3"]}
             last, varied = {"trainer/loss": ["0.1"]}, ["trainer/loss"]
-            assert status.short == [ShortStatus("trainer", 3, 5, 40, metrics, of_last=last, varied=varied)]
+            spans = {
+                "trainer/grad": [ShortSpan(["0.0"], 5, 5)],
+                "trainer/loss": [ShortSpan(["0.3"], 30, 30), ShortSpan(["0.1"], 40, 40)],
+            }
+            assert status.short == [ShortStatus("trainer", 3, 5, 40, metrics, of_last=last, varied=varied, spans=spans)]
+            assert terminal.lines(None, status)[-3:] == [
+                "trainer step 40: r1 left out loss",
+                "trainer step 30: r3 left out loss",
+                "trainer step 5: r0 left out grad",
+            ]
             assert status.complete
             sim.restart()
         sim.write("r3.jsonl", lines(log(30, loss=9.0)))
@@ -420,6 +430,31 @@ def test_the_status_names_rank_and_metric() -> None:
         sim.tick()
         (found,) = survey(sim.experiment, [], now=sim.now, wall=0.0).short
         assert (found.rows, found.metrics["trainer/loss"]) == (2, ["0.1"])
+
+
+def test_the_status_says_which_ranks_stopped_for_good() -> None:
+    """Rows name such a rank for 20 steps; from then on the status says that later rows lack the metric, too. A rank
+    that logs it again is not meant.
+    """
+
+    def does(rank: int, step: int) -> Mapping[str, float]:
+        left_out = {1: step >= 6, 2: 6 <= step < 9}.get(rank, False)
+        return {"grad": 1.0} if left_out else {"grad": 1.0, "loss": 1.0}
+
+    with simulation() as sim:
+        for name, data in four(does, range(60)).items():
+            sim.write(name, data)
+        sim.tick()
+        found = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        assert found.short[0].stopped == {"trainer/loss": ["0.1"]}
+        rows = "trainer: 20 rows lack a metric of a rank, steps 6..25: some of r1-2 left out loss"
+        later = "Later rows lack it too and do not say so: r1 stopped logging loss"
+        assert f"{rows}. {later}" in terminal.columns(found)
+        sim.write("r1.jsonl", lines(log(60, loss=9.0), barrier(60)))
+        for rank in (0, 2, 3):
+            sim.write(f"r{rank}.jsonl", lines(log(60, loss=9.0), barrier(60)))
+        sim.tick()
+        assert survey(sim.experiment, [], now=sim.now, wall=0.0).short[0].stopped == {}
 
 
 def test_a_status_of_many_such_rows_says_how_many_it_names() -> None:

@@ -470,6 +470,31 @@ def test_writers_that_claim_one_rank_are_counted(sim: Simulation) -> None:
     assert found.claims == [f"3 writers claim reward/0/r0 at one time: set rank or replica{AGAIN}"]
 
 
+def test_ranks_of_which_the_same_is_said_share_a_line(sim: Simulation) -> None:
+    """A job of many ranks that was submitted again makes one note, not one for each rank; so it is with claims, and
+    with replicas. Ranks with more writers have a line of their own.
+    """
+    for rank in (0, 1, 2, 3, 10, 11):
+        for time in range(3 if rank == 10 else 2):
+            writer = f"r{rank}-{time}"
+            sim.write(f"{writer}.jsonl", file(id=writer, rank=rank, t=T0 + 20 * time))
+    for replica in range(10):
+        for time in range(2):
+            writer = f"g{replica}-{time}"
+            beat = {"kind": "beat", "t": T0 + 30}
+            sim.write(f"{writer}.jsonl", file(beat, id=writer, actor="generator", replica=str(replica), t=T0 + time))
+    found = status(sim)
+    counts = "one after the other: the last one's values count"
+    assert sorted(found.notes) == [
+        f"2 writers each of trainer r0-3, r11, {counts}",
+        f"3 writers of trainer/0/r10, {counts}",
+    ]
+    named = ", ".join(f"rep {replica} r0" for replica in range(8))
+    assert found.claims == [
+        f"2 writers each claim generator {named} and 2 more at one time: set rank or replica{AGAIN}"
+    ]
+
+
 def test_a_short_overlap_is_a_restart(sim: Simulation) -> None:
     """A rank whose older writer ended 6 s after the newer one began was submitted again: once the newer one has gone on
     for as long, it is no claim, and data are complete. Two that go on together claim the rank, however short.

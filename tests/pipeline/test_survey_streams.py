@@ -106,6 +106,23 @@ def test_a_stream_beside_a_lead_with_steps_is_not_noted(sim: Simulation) -> None
     assert status(sim).notes == []
 
 
+def test_what_was_logged_before_the_lead_opened_is_noted(sim: Simulation) -> None:
+    """As where Ray starts generators first: their first rollouts are beside no step, and the note says for how long.
+    What was logged beside an earlier life of the lead is not meant, and the note is there for a second submission, too.
+    """
+    steps = (log(0, x=1), barrier(0, 14.0), log(1, x=1), barrier(1, 16.0), CLOSE)
+    sim.write("g.jsonl", lines(1, 5, 13, 15))
+    sim.write("t.jsonl", file(*steps, t=T0 + 12))
+    init = "To have it beside the first step, call init() in trainer before the others log"
+    over_time = f"this is shown over time only, beside no step. {init}"
+    assert status(sim).notes == [f"logged before trainer opened: generator for 11 s; {over_time}"]
+    again = (log(1, x=2), barrier(1, 34.0), CLOSE)
+    sim.write("t2.jsonl", file(*again, id="t2", t=T0 + 32, attempt=1))
+    assert status(sim).notes == []
+    sim.write("g2.jsonl", file(stream(27.5, x=1), actor="generator", id="g2", t=T0 + 27, attempt=1))
+    assert status(sim).notes == [f"logged before trainer opened: generator for 4.5 s; {over_time}"]
+
+
 def test_writers_of_streams_one_after_the_other(sim: Simulation) -> None:
     """What counts of two runs in one folder, the note says."""
     sim.write("t.jsonl", file(id="t"))

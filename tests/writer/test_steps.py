@@ -160,6 +160,26 @@ def test_init_counts_steps(tmp_path: Path) -> None:
     assert logger.steps.counts is True
 
 
+def test_an_explicit_step_beside_counted_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is logged for the step just counted is kept, and the report fits a job that calls no barrier. A step ahead
+    takes the next counted call in, a step behind changes nothing.
+    """
+    logger = logger_at(tmp_path)
+    logger.steps.count(True)
+    for call in ({"loss": 1.0}, {"loss": 2.0}, {"eval": 3.0, "step": 1}, {"loss": 4.0}, {"loss": 5.0, "step": 9}):
+        logger.log({name: value for name, value in call.items() if name != "step"}, step=call.get("step"))
+    logger.log({"eval": 6.0})
+    logger.log({"eval": 7.0}, step=0)
+    logger.log({"loss": 8.0})
+    logger.close()
+    assert [step for name, step in stepped(tmp_path) if name == "log"] == [0, 1, 1, 2, 9, 9, 0, 10]
+    assert [step for name, step in stepped(tmp_path) if name == "barrier"] == [0, 1, 2, 9, 10]
+    told = capsys.readouterr().err
+    assert told.count("comes after the call that counted as step 1: nothing is lost") == 1
+    assert "log what belongs to a step in one call, or pass step= to each call and call barrier(step)" in told
+    assert "callback" not in told
+
+
 def test_many_calls_without_a_step_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Once, on stderr, with the calls that mend it; not in the file, because a process may have no steps."""
     logger = logger_at(tmp_path)

@@ -118,7 +118,8 @@ def episodes(lines: Iterable[bytes]) -> Iterator[str]:
     for one in history.episodes():
         place = f" at {one.place}" if one.place else ""
         signals = ", ".join(f"{name} {value:.3g}" for name, value in one.evidence)
-        yield f"step {one.fired.step:>4}  {one.severity:<8}  {one.rule}{place}: {signals}"
+        steps = f"since {one.first.step}, fired {one.fired.step}"
+        yield f"{steps:<22}  {one.severity:<8}  {one.rule}{place}: {signals}"
     if not history.episodes():
         yield "no rule fired"
 

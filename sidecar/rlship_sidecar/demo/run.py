@@ -25,6 +25,7 @@ from rlship_sidecar.demo.learning import LearningReport
 from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.straggler import find_straggler, read_files
 from rlship_sidecar.errors import RlshipError, UsageProblem
+from rlship_sidecar.ownership.lease import last_owner
 from rlship_sidecar.report.status import read_status
 
 SECONDS = 30.0
@@ -32,6 +33,7 @@ MARK = "rlship-demo.json"  # marks a folder as a demo's
 SINKS = ("wandb", "tensorboard", "jsonl")
 CATCH_UP_S = 30.0
 DRAIN_S = 90.0  # longer than the sidecar allows itself
+STARTING_S = 60.0  # how long a demo may take until its sidecar runs
 INTERRUPTED = 130
 
 CONFIGURATION = """\
@@ -59,8 +61,8 @@ def run_demo(directory: Path, *, seconds: float | None = SECONDS, fault: str = "
 
     `seconds` is about how long the job takes on a machine that is quick enough: the number of steps is fixed, and they
     are paced. None is the default of 30. The exit code is 0 if the rows show that the job learned and all rows are
-    complete. It is 130 after Ctrl-C, otherwise 1. `directory` is made if it does not exist; if it holds a former demo,
-    a sibling is used. With a `fault`, one of FAULTS, the job has that fault from its middle on, and the exit code is 0
+    complete. It is 130 after Ctrl-C, otherwise 1. `directory` is made if it does not exist; a former demo in it gets
+    another name first. With a `fault`, one of FAULTS, the job has that fault from its middle on, and the exit code is 0
     if the job and the sidecar ended as they should. Raises UsageProblem for a folder with other contents.
     """
     seconds = SECONDS if seconds is None else seconds
@@ -92,11 +94,16 @@ def run_demo(directory: Path, *, seconds: float | None = SECONDS, fault: str = "
 
 
 def claim(directory: Path, plan: JobPlan, echo: Echo) -> Path:
-    """The absolute folder to use, made an experiment: `directory`, or `<directory>-2`, -3, … after former demos."""
+    """The absolute folder to use, made an experiment: `directory`, or `<directory>-1`, -2, … beside a demo that runs.
+
+    A former demo in `directory` gets such a name, so that what shows `directory` shows the newest demo.
+    """
     directory = directory.absolute()
     chosen = directory
     try:
-        for number in range(2, 10_000):
+        if (directory / MARK).is_file() and not _in_use(directory):
+            _set_aside(directory, echo)
+        for number in range(1, 10_000):
             chosen.mkdir(parents=True, exist_ok=True)
             if not any(chosen.iterdir()):
                 break
@@ -121,8 +128,30 @@ def claim(directory: Path, plan: JobPlan, echo: Echo) -> Path:
             f"{chosen} cannot be made or written: {error.strerror}", "name a folder that you may write to"
         ) from error
     if chosen != directory:
-        echo(f"{directory} holds a former demo, so this one goes to {chosen}")
+        echo(f"{directory} holds another demo, so this one goes to {chosen}")
     return chosen
+
+
+def _in_use(demo: Path) -> bool:
+    """Whether a sidecar has this demo, or may soon have it."""
+    state_dir = _state_dir(demo)
+    last = last_owner(state_dir)
+    if last is None:
+        return time.time() - (demo / MARK).stat().st_mtime < STARTING_S
+    return not last.released and last.alive is not False
+
+
+def _set_aside(demo: Path, echo: Echo) -> None:
+    """Give a former demo a name that is free. It stays where it is if its folder cannot be renamed."""
+    names = (demo.with_name(f"{demo.name}-{number}") for number in range(1, 10_000))
+    aside = next((path for path in names if not os.path.lexists(path)), None)
+    if aside is None:
+        return
+    try:
+        demo.rename(aside)
+    except OSError:  # such as where a disk is mounted there: this demo gets another name
+        return
+    echo(f"the former demo in {demo} is now {aside}")
 
 
 def _run(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:

@@ -67,6 +67,7 @@ def read(experiment: Path, state_dir: Path, lease_ttl_s: float) -> tuple[Status,
         ) from problem
     if known is None:
         return None
+    _follow(known, experiment)
     for sink in known.sinks:
         sink.where = _still_there(sink.where)
     known.running = holder is not None and (
@@ -114,6 +115,18 @@ def _never_read(experiment: Path, known: Status) -> list[WriterStatus]:
                     if seen.st_size and seen.st_mtime > since:
                         found.append(never_read(name, seen.st_size))
     return found
+
+
+def _follow(known: Status, experiment: Path) -> None:
+    """Name the present places of an experiment whose folder got another name since the status."""
+    before, now = known.experiment, os.path.abspath(experiment)
+    with suppress(OSError):
+        if os.path.samefile(before, now):
+            return
+    known.experiment = now
+    if shlex.quote(now) == now:  # else a command would need quotes
+        for sink in known.sinks:
+            sink.where = sink.where.replace(f"{before}/", f"{now}/")
 
 
 def _still_there(where: str) -> str:

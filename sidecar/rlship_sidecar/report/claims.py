@@ -8,10 +8,12 @@ from itertools import groupby, pairwise
 from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, SubmittedJob, Writer, rank_names
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import is_document
+from rlship_sidecar.rows import RankName, rank_words
 from rlship_sidecar.tail.listing import is_foreign
 from rlship_sidecar.tally import NODE_AGENT, OWN_ACTOR
 
 CLOCK_SLACK_S = 1.0  # between hosts
+MAX_NAMED = 8  # runs of ranks in one line
 
 
 def overlapping_of(places: Iterable[Writer]) -> set[str]:
@@ -141,6 +143,7 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
     """
     claims, restarts = [], []
     for name, actor in sorted(experiment.actors.items()):
+        claimed, restarted = _Alike(name), _Alike(name)
         beside = len(beside_each_other(actor.roster.jobs()))
         if beside:
             claims.append(
@@ -155,35 +158,64 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
             places = _of_the_job(experiment, every)
             if len(places) < 2:
                 continue
-            rank = f"{name}/{places[0].open.replica}/r{places[0].open.rank}"
+            rank = places[0].rank
             found = overlapping_of(places)
             overlapping = len(found)
             submitted = len({writer.submission for writer in places if writer.file in found})
             newest = max(map(_life, places))
             equal = sum(_life(writer) == newest for writer in places)
             if overlapping and any(is_foreign(writer.file) for writer in places):
-                restarts.append(f"{overlapping} writers of {rank} at one time, which all count")
+                restarted.add(rank, f"{overlapping} writers", "of", "at one time, which all count")
             elif overlapping and all(writer.open.agent == NODE_AGENT for writer in places):
                 # Two agents that begin together notice each other after a few seconds. Both report the same, and
                 # nothing about the job.
-                restarts.append(f"{overlapping} agents of {rank} at one time, which all count")
+                restarted.add(rank, f"{overlapping} agents", "of", "at one time, which all count")
             elif overlapping:
-                claims.append(_claim(rank, overlapping, submitted))
+                claimed.add(rank, *_claim(overlapping, submitted))
             elif (
                 equal > 1
                 and name != OWN_ACTOR  # a sidecar opens another file whenever the job continues
                 and not all(is_document(experiment.sources[writer.file]) for writer in places)
             ):
-                restarts.append(f"{equal} writers of {rank}, one after the other: {_what_counts(places)}")
+                restarted.add(rank, f"{equal} writers", "of", f"one after the other: {_what_counts(places)}", ",")
+        claims += claimed.said()
+        restarts += restarted.said()
     return claims, restarts
 
 
-def _claim(rank: str, writers: int, submitted: int) -> str:
+class _Alike:
+    """What is said of ranks of an actor: in one line of all ranks of which the same is said."""
+
+    def __init__(self, actor: str) -> None:
+        self._actor = actor
+        self._ranks: dict[tuple[str, str, str, str], list[RankName]] = {}
+
+    def add(self, rank: RankName, who: str, do: str, what: str, comma: str = "") -> None:
+        """`who` `do` this rank, `what`: "2 writers", "claim", "at one time"."""
+        self._ranks.setdefault((who, do, what, comma), []).append(rank)
+
+    def said(self) -> list[str]:
+        """The lines."""
+        lines = []
+        for (who, do, what, comma), ranks in self._ranks.items():
+            each = " each" if len(ranks) > 1 else ""
+            lines.append(f"{who}{each} {do} {self._words(ranks)}{comma} {what}")
+        return lines
+
+    def _words(self, ranks: list[RankName]) -> str:
+        if len(ranks) == 1:
+            return f"{self._actor}/{ranks[0].replica}/r{ranks[0].rank}"
+        words = rank_words(rank_names(ranks))
+        more = f" and {len(words) - MAX_NAMED} more" if len(words) > MAX_NAMED else ""
+        return f"{self._actor} {', '.join(words[:MAX_NAMED])}{more}"
+
+
+def _claim(writers: int, submitted: int) -> tuple[str, str, str]:
     if submitted > 1:
-        which = f"{writers} writers of {submitted} submissions log as {rank} at one time, all of them count"
-        return f"{which}: stop the older one, or give each a folder"
+        ways = "stop the older one, or give each a folder"
+        return f"{writers} writers of {submitted} submissions", "log as", f"at one time, all of them count: {ways}"
     way_out = "set rank or replica, or if the job was submitted again, stop the older one"
-    return f"{writers} writers claim {rank} at one time: {way_out}"
+    return f"{writers} writers", "claim", f"at one time: {way_out}"
 
 
 def _of_the_job(experiment: Experiment, places: list[Writer]) -> list[Writer]:

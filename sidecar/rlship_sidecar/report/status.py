@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -190,13 +191,23 @@ class LackingStatus:
     last_s: float | None = None
 
 
+class ShortSpan(NamedTuple):
+    """Ranks that are short of a metric at no other steps than from `first` to `last`."""
+
+    ranks: list[str]
+    first: int
+    last: int
+
+
 @dataclass(slots=True)
 class ShortStatus:
     """The rows of one actor that are short of ranks for a metric: their number, the first and the last step.
 
     `metrics` maps `<actor>/<metric>` to the ranks that such rows are short of; of the newest `of_newest`, or of
     all if that is 0. `of_last` does so for the row `last` alone. `varied` are the metrics of which these rows are not
-    all short of the same ranks.
+    all short of the same ranks. `spans` says where ranks are short in these rows, of each metric
+    that is in `varied` or not in `of_last`. `stopped` are the ranks that go on without the metric: rows after these
+    lack it too, and do not say so.
     """
 
     actor: str
@@ -207,6 +218,8 @@ class ShortStatus:
     of_newest: int = 0
     of_last: dict[str, list[str]] = field(default_factory=dict)
     varied: list[str] = field(default_factory=list)
+    spans: dict[str, list[ShortSpan]] = field(default_factory=dict)
+    stopped: dict[str, list[str]] = field(default_factory=dict)
 
 
 class RunStatus(AboutRun, frozen=True, kw_only=True):

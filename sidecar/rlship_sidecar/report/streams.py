@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 import orjson
@@ -10,12 +11,14 @@ from rlship_sidecar.align.lineage import Writer, rank_names, replica_key
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.report.silence import Present
 from rlship_sidecar.report.status import LackingStatus, NonFiniteStatus, StreamStatus
+from rlship_sidecar.report.terminal import duration
 from rlship_sidecar.rows import CLOCK, RankName, Unit, each_rank
 from rlship_sidecar.store.nonfinite import NonFiniteMetric, nonfinite_families
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.actor import ActorStreams
 from rlship_sidecar.streams.streaming import ExperimentStreams
 from rlship_sidecar.tail.listing import is_foreign
+from rlship_sidecar.tally import observes
 
 # What stands in `labels.source` of files of these calls.
 WANDB, FORGE = "wandb", "forge"
@@ -125,7 +128,46 @@ def stream_notes(experiment: Experiment) -> list[str]:
             f"the lead {lead} never called barrier(): it is unknown when its steps ended, so {over_time}, and without "
             "policy_lag; call rlship.barrier(step) at the end of each step"
         ]
-    return []
+    return _before_lead(experiment)
+
+
+def _before_lead(experiment: Experiment) -> list[str]:
+    """Name the actors that logged before the lead's newest life opened: that is beside none of its steps."""
+    streaming = experiment.streaming
+    lead, timeline, corrected = streaming.config.lead, streaming.timeline, streaming.clocks.corrected
+    life = min(_living(experiment, lead), key=lambda one: (replica_key(one.rank.replica), one.rank.rank), default=None)
+    if life is None or timeline.empty():
+        return []
+    opened = corrected(life.open.host, life.open.t)
+    step = timeline.current(opened)
+    before = None if step is None else timeline.interval(step)
+    since = -math.inf if before is None else before.end  # what is older was logged beside an earlier life
+    early: dict[str, float] = {}
+    for name in sorted(streaming.streams):
+        times = [
+            corrected(one.open.host, one.stream_t) for one in _living(experiment, name) if one.stream_t is not None
+        ]
+        seconds = opened - min((t for t in times if t > since), default=opened)
+        if seconds > 0:
+            early[name] = seconds
+    if not early:
+        return []
+    logged = ", ".join(f"{name} for {duration(seconds)}" for name, seconds in early.items())
+    return [
+        f"logged before {lead} opened: {logged}; this is shown over time only, beside no step. To have it beside the "
+        f"first step, call init() in {lead} before the others log"
+    ]
+
+
+def _living(experiment: Experiment, actor: str) -> list[Writer]:
+    """The root writers of an actor's newest life that are part of the job, rather than agents beside it."""
+    roster = experiment.actors[actor].roster
+    past = roster.past_lives()
+    return [
+        one
+        for one in roster.writers.values()
+        if one.root is one and one not in past and not observes(actor, one.open.agent)
+    ]
 
 
 def own_named(experiment: Experiment) -> tuple[str, ...]:

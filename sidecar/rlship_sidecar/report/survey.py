@@ -18,6 +18,7 @@ from rlship_sidecar.pids import has_ended
 from rlship_sidecar.pipeline.alert_book import AlertBook
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import NOT_THERE, Source, is_document
+from rlship_sidecar.reduce.logged import decode_logged
 from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
@@ -27,6 +28,7 @@ from rlship_sidecar.report.status import (
     AlertStatus,
     ClockStatus,
     DeadLetterStatus,
+    ShortSpan,
     ShortStatus,
     SinkStatus,
     Status,
@@ -35,7 +37,7 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, nonfinite_statuses, stream_notes, stream_statuses
 from rlship_sidecar.report.terminal import REPORTED_TO_JOB, counted
 from rlship_sidecar.report.trends import Trends
-from rlship_sidecar.rows import STEP, Row, Unit, count_ranks, each_rank, process_place, rank_words
+from rlship_sidecar.rows import STEP, RankName, Row, Unit, count_ranks, each_rank, process_place, rank_words
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
@@ -219,7 +221,8 @@ def _short(store: Store, actor: str, made: Steps) -> ShortStatus | None:
     if not rows:
         return None
     spellings: dict[str, set[tuple[str, ...]]] = {}
-    found = [orjson.loads(step.short or "{}") for step in steps.newest_short(made, MAX_SHORT)]
+    newest = steps.newest_short(made, MAX_SHORT)
+    found = [orjson.loads(step.short or "{}") for step in newest]
     for of_step in found:
         for metric, names in of_step.items():
             spellings.setdefault(metric, set()).add(tuple(names))
@@ -233,7 +236,45 @@ def _short(store: Store, actor: str, made: Steps) -> ShortStatus | None:
         metrics[metric] = together[which]
     varied = [metric for metric, which in sorted(spellings.items()) if len(which) > 1]
     of_newest = MAX_SHORT if rows > MAX_SHORT else 0
-    return ShortStatus(actor, rows, first, last, metrics, of_newest, of_last=found[0], varied=varied)
+    spans = {
+        metric: _spans((row.step, of_step.get(metric, ())) for row, of_step in zip(newest, found))
+        for metric in sorted(spellings)
+        if metric in varied or metric not in found[0]
+    }
+    stopped = _stopped(steps, actor, made, metrics)
+    return ShortStatus(actor, rows, first, last, metrics, of_newest, found[0], varied, spans, stopped)
+
+
+def _stopped(steps: LoggedSteps, actor: str, made: Steps, short: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """The ranks that lack a metric in the newest row, although it has others of them, and of which it does not say so:
+    for longer than `short_window` they have gone on without it.
+    """
+    newest = next(steps.before(made.last + 1), None)
+    if newest is None:
+        return {}
+    logged = decode_logged(newest.ranks, {number: metric for metric, number, _, _ in steps.metrics()})
+    said = orjson.loads(newest.short or "{}")
+    present = {rank for ranks in logged.values() for rank in ranks}
+    found: dict[str, list[str]] = {}
+    for key, names in short.items():
+        having = logged.get(key.removeprefix(f"{actor}/"))
+        if having is not None and key not in said and (ranks := ({*each_rank(names)} & present) - {*having}):
+            found[key] = list(rank_names(ranks))
+    return found
+
+
+def _spans(short: Iterable[tuple[int, Iterable[str]]]) -> list[ShortSpan]:
+    """Where ranks are short, those together that are so between the same steps. `short`: by step, newest first."""
+    last: dict[RankName, int] = {}
+    first: dict[RankName, int] = {}
+    for step, names in short:
+        for rank in each_rank(names):
+            last.setdefault(rank, step)
+            first[rank] = step
+    alike: dict[tuple[int, int], list[RankName]] = {}
+    for rank, step in last.items():
+        alike.setdefault((first[rank], step), []).append(rank)
+    return [ShortSpan(list(rank_names(ranks)), *steps) for steps, ranks in sorted(alike.items())]
 
 
 def _waits(actor: Actor, now: float) -> tuple[str, str]:

@@ -532,11 +532,13 @@ def _nonfinite_changes(previous: Status | None, current: Status, names: RankName
 
 
 def _short(short: ShortStatus, names: RankNames | None) -> str:
-    where = f"step {short.first}" if short.first == short.last else f"steps {short.first}..{short.last}"
+    where = _steps(short.first, short.last)
     lack = "lacks" if short.rows == 1 else "lack"
     of = f"; of the newest {short.of_newest}" if short.of_newest else ""
     what = left_out(short.actor, short.metrics, names, varied=short.varied)
-    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}{of}: {what}"
+    gone = left_out(short.actor, short.stopped, names, verb="stopped logging")
+    later = f". Later rows lack it too and do not say so: {gone}" if gone else ""
+    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}{of}: {what}{later}"
 
 
 def left_out(
@@ -545,6 +547,7 @@ def left_out(
     names: RankNames | None,
     most: int = 4,
     varied: Sequence[str] = (),
+    verb: str = "left out",
 ) -> str:
     """Which ranks left out which metrics, at most `most` of each: `r3 left out loss, grad_norm; r4-7 left out kl`.
 
@@ -561,7 +564,7 @@ def left_out(
         return ", ".join(map(clean, rank_words(ranks))) if names is None else names.words(actor, ranks)
 
     parts = [
-        f"{of}{words(ranks)} left out {', '.join(found[:most])}"
+        f"{of}{words(ranks)} {verb} {', '.join(found[:most])}"
         + (f" and {len(found) - most} more" if len(found) > most else "")
         for (of, ranks), found in by_ranks.items()
     ]
@@ -573,8 +576,28 @@ def _short_changes(before: ShortStatus | None, now: ShortStatus, names: RankName
     known = before.metrics if before is not None else {}
     last = _new_ranks(known, now.of_last)
     others = _new_ranks(known, _new_ranks(now.of_last, now.metrics))
-    found = [("step", last), ("before step", others)]
-    return [f"{clean(now.actor)} {at} {now.last}: {left_out(now.actor, new, names)}" for at, new in found if new]
+    found = [(f"step {now.last}", last), *_at_steps(now, others)]
+    return [f"{clean(now.actor)} {at}: {left_out(now.actor, new, names)}" for at, new in found if new]
+
+
+def _at_steps(short: ShortStatus, ranks: Mapping[str, Sequence[str]]) -> list[tuple[str, dict[str, list[str]]]]:
+    """Where these ranks of each metric are short, the newest steps first."""
+    from rlship_sidecar.align.lineage import rank_names
+    from rlship_sidecar.rows import each_rank
+
+    found: dict[tuple[int, int], dict[str, list[str]]] = {}
+    for metric, names in ranks.items():
+        left = {*each_rank(names)}
+        for of, first, last in short.spans.get(metric, ()):
+            here = left & {*each_rank(of)}
+            left -= here
+            if here:
+                found.setdefault((last, first), {})[metric] = list(rank_names(here))
+    return [(_steps(first, last), new) for (last, first), new in sorted(found.items(), reverse=True)]
+
+
+def _steps(first: int, last: int) -> str:
+    return f"step {first}" if first == last else f"steps {first}..{last}"
 
 
 def _new_ranks(known: Mapping[str, Sequence[str]], metrics: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -78,7 +78,7 @@ class _Curve:
 
     def _hold(self, index: int, point: _Point) -> None:
         at, held = self.held.get(index // self.stride, (index, point))
-        if at == index or (point.is_finite and not held.is_finite):
+        if at == index or (point.is_finite and (index < at or not held.is_finite)):
             held, at = point, index
         self.held[index // self.stride] = at, held
 
@@ -179,7 +179,8 @@ class Trends:
             # A metric of every tenth row is looked for in every tenth row.
             apart = math.gcd(*(b - a for a, b in pairwise(indexes))) or 1
             stride = apart * max(1, -(-(indexes[0] - first) // (apart * MAX_POINTS)))
-            found |= {Unit(trend.actor, trend.kind, at): None for at in range(indexes[0], first - 1, -stride)}
+            chosen = [*range(indexes[0], first, -stride), first]  # the curve begins where the run does
+            found |= {Unit(trend.actor, trend.kind, at): None for at in chosen}
         return list(found)
 
     def trends(self, behind: Mapping[str, int] = NOT_BEHIND) -> list[TrendStatus]:
