@@ -869,3 +869,26 @@ def test_no_repository_and_broken_ones_say_nothing(tmp_path: Path, repository: P
     (repository / ".git" / "HEAD").unlink()
     os.mkfifo(repository / ".git" / "HEAD")
     assert facts_of(repository) == {}
+
+
+def test_what_the_run_is_comes_before_its_first_lines(tmp_path: Path) -> None:
+    """A reader that sees the beginning of the first write only knows the project before it knows a row; what is said
+    later comes in its turn.
+    """
+    times = iter(range(1_763_600_000, 1_763_700_000))
+    logger = logger_at(tmp_path, clock=lambda: float(next(times)))
+    logger.start()
+    logger.run_data(project="p")
+    for step in range(200):
+        logger.log({"x": step}, step=step)
+        logger.barrier(step)
+    logger.summary(best=1)
+    logger.flush()
+    logger.log({"x": 200}, step=200)
+    logger.summary(best=2)
+    logger.close()
+    found = records(tmp_path)
+    assert kinds(found)[:2] == ["open", "run"]
+    assert found[1]["project"] == "p"
+    assert found[1]["t"] <= found[2]["t"]
+    assert kinds(found)[-3:] == ["metrics", "run", "close"]
