@@ -534,6 +534,14 @@ def test_arguments_behind_options_of_further_secrets() -> None:
     assert not is_secret_argument("-p", "8080")
 
 
+def test_a_command_in_a_text() -> None:
+    """An option with its value is a secret there too, if the value is no plain word of a sentence."""
+    for text in ("train.py --db-pass geheim7", f"sh -c 'x --key {LONG}'", "a --lr 1 --password p4ss --seed 3"):
+        assert is_secret(("config", "cmd"), text), text
+    for text in ("say --password on the command line", "a --lr 1 --seed 3 --key reward", "x --token 5", "--", "a -- b"):
+        assert not is_secret(("config", "cmd"), text), text
+
+
 def test_only_texts_are_secrets() -> None:
     """The rule itself: an empty text is not one, and elements of arrays have the name above them."""
     assert is_secret(("config", "api_keys", "0"), "x")
