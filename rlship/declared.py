@@ -69,12 +69,21 @@ class Declared:
         with self._gathering.lock:
             return self._run.put(found, t)
 
-    def take(self) -> list[str]:
-        """The records of the run data that no record has said yet."""
-        if not self._run.waits:  # as in nearly every round
-            return []
+    def among(self, lines: list[str], *, last: bool) -> tuple[list[str], int]:
+        """The records of the run data that no record has said yet, and their place among the `lines` of a round.
+
+        What the run is comes before the file's first lines: a reader of these alone would take another project for it.
+        Later records come at the end, before the `last` line if the file closes with it.
+        """
+        run = self._run
+        leads = run.leads
+        if not run.waits:  # as in nearly every round
+            if lines and leads:
+                run.leads = False
+            return [], 0
         with self._gathering.lock:
-            return self._run.take()
+            run.leads = leads and not lines
+            return run.take(), 0 if leads else len(lines) - (last and bool(lines))
 
     def lines(self) -> list[str]:
         """The records of all definitions, and of all run data."""

@@ -103,6 +103,8 @@ def has_secret(text: str) -> bool:
         return True
     if ("://" in text and _has_userinfo(text)) or ("=" in text and _assigns_secret(text)):
         return True
+    if "--" in text and _passes_secret(text):
+        return True
     if _WEBHOOK in text or ("-----BEGIN" in text and "PRIVATE KEY-----" in text):
         return True
     return "bearer" in text.lower() and _authorizes(text)
@@ -156,6 +158,15 @@ def _assigns_secret(text: str) -> bool:
         if value and names[-1] and (names_secret(names[-1]) or (names_token(names[-1]) and _is_token(value))):
             return True
     return False
+
+
+def _passes_secret(text: str) -> bool:
+    """Whether the text has a `--name value` that is a secret, as a command line has. A sentence has only words."""
+    return any(
+        is_secret_argument(one, other) and (len(other) >= _LEAST_TOKEN or any(map(str.isdigit, other)))
+        for one, other in pairwise(text.split())
+        if one.startswith("--")
+    )
 
 
 def _words(name: str) -> list[str]:

@@ -35,7 +35,7 @@ MAX_EXIT_CODE = 255
 class RunData:
     """The newest leaf at each path. It has no lock: the caller holds one.
 
-    Attributes: `waits`, whether `take` may have something.
+    Attributes: `waits`, whether `take` may have something; `leads`, whether the records come before all other lines.
     """
 
     def __init__(self) -> None:
@@ -48,10 +48,13 @@ class RunData:
         self._bytes: dict[str, int] = {}
         self._t = 0.0
         self.waits = False
+        self.leads = True
 
     def put(self, found: Settings, t: float) -> list[Path]:
         """Note leaves and the paths of secrets at time `t`. Returns the paths that it leaves out as too much."""
-        self._t, self.waits = t, True
+        if not (self.leads and self.waits):  # lines that a record leads are not older than it
+            self._t = t
+        self.waits = True
         refused = [path for path, text in found.leaves.items() if not self._put(path, text)]
         for path in found.dropped:
             self._withdraw(path)

@@ -310,9 +310,8 @@ class _Rounds:
             lines, steps, fewer = encoded(items, steps, stream.encoder, self._lost)
         finally:
             stream.buffer.taken = []
-        run = stream.declared.take()
+        run, at = stream.declared.among(lines, last=stream.closed)
         if run:
-            at = len(lines) - (stream.closed and bool(lines))  # the `close` stays the last line
             lines[at:at], steps[at:at] = run, [None] * len(run)
             fewer -= sum(map(size_of, run))  # the buffer has never held them
         return lines, steps, fewer

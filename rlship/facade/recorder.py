@@ -117,6 +117,14 @@ class Recorder:
             notices.once("step", f"wandb.log: {error}; the call counts as one without a step")
             return None
 
+    def summarized(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values of a call as the run's summary has them: those figures for which the job asked."""
+        if not self._tallies:
+            return data
+        with self._lock:
+            figures = {key: self._tallies[key].shown() for key in data if key in self._tallies and key not in self._own}
+        return {**data, **{key: shown for key, shown in figures.items() if shown}}
+
     def define(self, name: str, options: Mapping[str, Any]) -> None:
         """Take one call of `define_metric`. Rows cannot show all of it, so the run's facts have it too."""
         axis = options.get("step_metric")

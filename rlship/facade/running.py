@@ -48,7 +48,12 @@ class State:
         self.forget = forget  # the run is finished
         self.read = read  # the module, for what reads from W&B
         self.finished = False
-        self.summary = Summary(lambda values: self.about(summary=values))
+        self.summary = Summary(lambda values: self.set("summary", values))
+
+    def set(self, member: str, values: dict[str, Any]) -> None:
+        """Record what the job sets in the config or the summary. Raises what the client raises after the end."""
+        self.check(member)
+        self.about(**{member: values})
 
     def about(self, **members: Any) -> None:
         """Record facts about the run. Never raises."""
@@ -101,7 +106,7 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
         try:
             if state.recorder.active:
                 state.recorder.log(data, step, commit)
-                state.summary.note(data)
+                state.summary.note(state.recorder.summarized(data))
         except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
             fault("log", error)
         if state.beside:
@@ -284,6 +289,12 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
         return found if self._rlship.beside or found != NOT_NAMED else self._rlship.project
 
     @property
+    def path(self) -> Any:
+        if self._rlship.beside:
+            return super().path
+        return "/".join(filter(None, (self.entity, self.project, self._rlship.recorder.place.run_id)))
+
+    @property
     def disabled(self) -> Any:
         return super().disabled if self._rlship.beside else False
 
@@ -316,7 +327,7 @@ def begin(run: Any, state: State, classes: dict[type, type]) -> None:
         classes[base] = type(base.__name__, (RecordedRun, base), facts)
     run.__dict__["_rlship"] = state
     config = run.config
-    object.__setattr__(config, "__class__", telling_config(type(config), lambda values: state.about(config=values)))
+    object.__setattr__(config, "__class__", telling_config(type(config), lambda values: state.set("config", values)))
     run.__class__ = classes[base]
 
 

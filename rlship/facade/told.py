@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
 # Where the client keeps facts of its own in a config. Other names with a leading underscore are the job's.
@@ -55,7 +55,7 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
         super().__init__(values or {})
         object.__setattr__(self, "_changed", changed)
 
-    def note(self, values: dict[str, Any]) -> None:
+    def note(self, values: Mapping[str, Any]) -> None:
         """Take values that were logged: the job did not set them. Tables and files are not kept in memory."""
         dict.update(self, {key: value for key, value in values.items() if isinstance(value, _KEPT)})
 

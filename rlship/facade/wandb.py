@@ -161,7 +161,7 @@ class Facade:
             return self._dressed(self._left_alone(*args, **options), asked, beside=True)
         opened = time.time()
         before = {name: getattr(self.module, name, None) for name in self._before_runs}
-        run = real(**asked.disabled(arguments))
+        run = self._disabled_run(asked.disabled(arguments))
         dressed = self._dressed(run, asked, opened=opened)
         if dressed is None:
             return self._left_alone(*args, **options)
@@ -169,6 +169,20 @@ class Facade:
             for name, value in before.items():
                 setattr(self.module, name, value)
         return dressed
+
+    def _disabled_run(self, arguments: dict[str, Any]) -> Any:
+        """A run that the client keeps to itself."""
+        try:
+            return self._real_init(**arguments)
+        except Exception as error:
+            # In this mode alone, a value in config-defaults.yaml makes the client refuse another one of the call.
+            if type(error).__name__ != "ConfigError" or not arguments.get("config"):
+                raise
+        keys = {name: arguments.get(f"config_{name}_keys") for name in ("include", "exclude")}
+        config = self.module.helper.parse_config(arguments["config"], **keys)
+        run = self._real_init(**{name: value for name, value in arguments.items() if not name.startswith("config")})
+        run.config.update(config, allow_val_change=True)
+        return run
 
     def _is_disabled(self, asked: _Asked) -> bool:
         """True if the job wants no run, by an argument, the settings, the environment or `wandb disabled`."""

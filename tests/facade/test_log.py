@@ -266,7 +266,7 @@ def test_config_and_summary(tmp_path: Path) -> None:
         print(run.summary["acc"], wandb.summary["best"], run.config.lr)
         """,
     )
-    assert job.out.splitlines() == ["ConfigError", "0.2 0.5 3e-06"]
+    assert job.out.splitlines() == ["ConfigError", "{'max': 0.9, 'mean': 0.4} 0.5 3e-06"]
     whole = said(job.file())
     assert whole["config"] == {
         "lr": 3e-6,
@@ -289,7 +289,7 @@ def test_config_and_summary(tmp_path: Path) -> None:
 
 def test_a_summary_that_the_job_sets_or_deletes(tmp_path: Path) -> None:
     """What the job sets itself stays at the end, whatever `define_metric(summary=)` would make of the key. A key that
-    it deletes is null in the record; the figure that it asked for begins anew.
+    it deletes is null in the record; the figure that it asked for begins anew. Until then the summary has that figure.
     """
     job = run(
         tmp_path,
@@ -299,6 +299,7 @@ def test_a_summary_that_the_job_sets_or_deletes(tmp_path: Path) -> None:
         run.define_metric("loss", summary="min")
         for value in (0.5, 0.9):
             run.log({"acc": value, "loss": value})
+        assert run.summary["acc"]["max"] == 0.9 and run.summary["loss"] == {"min": 0.5}
         run.summary["acc"] = 0.95
         run.summary["best"] = 1
         run.summary["nested"] = {"a": 1, "b": 2}

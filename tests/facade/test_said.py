@@ -170,3 +170,59 @@ def test_whose_code_it_is(tmp_path: Path) -> None:
     )
     (found,) = records(tmp_path / "run")
     assert "exit_code" not in said(found)
+
+
+def test_defaults_in_a_file(tmp_path: Path) -> None:
+    """A value of `init` wins over that of config-defaults.yaml, as with the client, and the others stay. With a value
+    that the client refuses, it says so.
+    """
+    (tmp_path / "config-defaults.yaml").write_text("lr:\n  value: 0.5\nbs:\n  value: 8\nseed:\n  value: 1\n")
+    job = run(
+        tmp_path,
+        """
+        import json, types
+        run = wandb.init(config={"bs": 16, "_own": 1})
+        wandb.log({"x": 1})
+        found = [dict(run.config)]
+        run.finish()
+        run = wandb.init(config=types.SimpleNamespace(bs=32, seed=2), config_exclude_keys=["seed"])
+        try:
+            run.config.update({"bs": 1})
+        except Exception as error:
+            found.append([type(error).__name__, dict(run.config)])
+        try:
+            wandb.init(config={"image": wandb.Image("none.png")}, reinit=True)
+        except Exception as error:
+            found.append(type(error).__name__)
+        print(json.dumps(found))
+        """,
+    )
+    once = {"lr": 0.5, "bs": 16, "seed": 1}
+    assert job.values() == [once, ["ConfigError", {**once, "bs": 32}], "FileNotFoundError"]
+    assert said(job.file())["config"] == {**once, "_own": 1}
+
+
+def test_a_finished_run_takes_nothing(tmp_path: Path) -> None:
+    """What is set in the config or the summary of a finished run raises, as with the client, and is not lost unseen."""
+    job = run(
+        tmp_path,
+        """
+        import json
+        run = wandb.init(project="p", id="r")
+        wandb.log({"x": 1})
+        run.finish()
+        raised = []
+        def call(change):
+            try:
+                change()
+            except Exception as error:
+                raised.append([type(error).__name__, str(error)[:34]])
+        call(lambda: run.summary.update({"a": 1}))
+        call(lambda: run.config.update({"a": 1}))
+        call(lambda: run.config.__setitem__("b", 1))
+        print(json.dumps([run.path, raised]))
+        """,
+    )
+    path, raised = job.values()
+    assert path == "p/r"
+    assert raised == [["UsageError", "Run (r) is finished. The call to `"]] * 3

@@ -15,13 +15,17 @@ from pyarrow import parquet
 
 from rlship_formats.foreign import parquet as rows
 from rlship_formats.foreign.contract import BadRecord
+from rlship_formats.foreign.registry import installed
 from rlship_formats.foreign.trl_completions import READER, lines
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Sample
+from tests.foreign.translated import native_files
 from tests.foreign.watched import SAMPLES
 from tests.kit.files import barrier, experiment, file, log
 from tests.pipeline.simulated import Simulation, simulation
+from tests.pipeline.test_against_reference import EACH
+from tests.reference.reduction import NO_OVERRIDES, differing, final_rows
 
 REAL = SAMPLES / "trl-completions" / "completions"
 
@@ -218,6 +222,39 @@ def test_completions_of_a_native_source_count_alone() -> None:
         assert [row.coverage.expected for row in sim.rows()] == [1, 1]
         (note,) = survey(sim.experiment, [], now=sim.now, wall=0.0).notes
         assert note.startswith("reads 2 files of trl-completions beside the job's own lines, which is fine")
+
+
+def test_an_evaluation_that_the_job_gave_counts_once(tmp_path: Path) -> None:
+    """`report_to="rlship"` gives an evaluation a table of its own: TRL's file of that step is its copy, and of no
+    training, in rows and in tables of samples.
+    """
+    own = [
+        {
+            "kind": "sample",
+            "step": 5,
+            "table": "eval_completions",
+            "pri": 0.5,
+            "row": {"prompt": f"p{n}", "completion": f"c{n}"},
+        }
+        for n in range(2)
+    ]
+    lines = file(log(5, eval_loss=1.0), *own, barrier(5))
+    with simulation() as sim:
+        put(sim, 5, table(5))
+        put(sim, 6, table(6))
+        sim.write("a.jsonl", lines)
+        sim.tick()
+        sim.finish()
+        tables = {unit.index: sorted(row.samples) for unit, row in sim.final().items()}
+        assert tables == {5: ["eval_completions"], 6: ["completions"]}
+        files = {"a.jsonl": lines, **native_files(sim.directory, installed()[0])}
+        assert not differing(final_rows(files, NO_OVERRIDES, EACH), sim.final())
+    folder = tmp_path / "completions"
+    folder.mkdir()
+    (folder / "completions_00005.parquet").write_bytes(table(5))
+    experiment(tmp_path, {"a.jsonl": lines})
+    found = asked(tmp_path, "SELECT name, count(*) n FROM samples GROUP BY 1")
+    assert found == [{"name": "eval_completions", "n": 2}]
 
 
 def asked(directory: Path, sql: str) -> list[dict[str, Any]]:

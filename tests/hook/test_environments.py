@@ -95,7 +95,7 @@ def test_the_first_python_on_the_path(python: str) -> None:
 def test_a_program_that_is_no_python() -> None:
     """Another program is refused with its name."""
     said = hook("status", "--python", "/bin/false")
-    assert said.returncode == 2 and "/bin/false does not run as Python" in said.stderr
+    assert said.returncode == 2 and "/bin/false does not run as Python: it ended with exit code 1\n" in said.stderr
 
 
 def test_an_old_python_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rlship.integrations.verl_ledger import patch_trainer
 from rlship.integrations.verl_workers import patch_profiler, patch_workers
 from tests.facade import jobs
 from tests.pipeline.simulated import simulation
-from tests.writer.reading import files, kinds, merged, metrics, records, whole
+from tests.writer.reading import files, merged, metrics, records, whole
 
 
 def barriers(found: list[dict[str, Any]]) -> list[int]:
@@ -98,7 +98,7 @@ def test_the_driver_logs_what_tracking_gets(tmp_path: Path) -> None:
         (2, {"val-core/acc": 0.5}),
     ]
     assert barriers(found) == [0, 1, 2]
-    (sample,) = (one for kind, one in zip(kinds(found), found) if kind == "sample")
+    (sample,) = (one for one in found if one.get("kind") == "sample")
     assert (sample["step"], sample["score"]) == (0, 1.0)
     assert sample["row"] == {"input": "1+1=", "output": "2", "score": 1.0}
     assert made.finished == 3
@@ -111,7 +111,7 @@ def test_going_back_to_a_checkpoint_is_a_rollback(tmp_path: Path, monkeypatch: p
     for step in (1, 2, 3, 2):
         made.log({"training/global_step": step}, step=step)
     registry.current().close()
-    told = [one for one in zip(kinds(records(tmp_path)), records(tmp_path)) if one[0] in ("barrier", "rollback")]
+    told = [(one["kind"], one) for one in records(tmp_path) if one.get("kind") in ("barrier", "rollback")]
     assert [(kind, one["step"]) for kind, one in told] == [
         ("barrier", 1),
         ("barrier", 2),
@@ -328,7 +328,7 @@ def test_the_driver_records_its_batches_in_the_ledger(
     assert module.RayPPOTrainer()._update_actor(batch) == "updated"
     made.log({"training/global_step": 7}, step=7)
     registry.current().close()
-    found = [one for kind, one in zip(kinds(records(tmp_path)), records(tmp_path)) if kind == "ledger"]
+    found = [one for one in records(tmp_path) if one.get("kind") == "ledger"]
     assert [(one["hop"], one["key"], one["n"], one.get("step")) for one in found] == [
         *(("rewarded", "a", 2, None), ("rewarded", "b", 2, None)),
         *(("trained", "a", 2, 7), ("trained", "b", 2, 7)),
@@ -351,7 +351,7 @@ def test_a_batch_of_another_trainer_is_left_alone(tmp_path: Path, monkeypatch: p
     trained = module.compute_advantage(Batch(), adv_estimator="gae")
     module.RayPPOTrainer()._update_actor(trained)
     registry.current().close()
-    found = [one for kind, one in zip(kinds(records(tmp_path)), records(tmp_path)) if kind == "ledger"]
+    found = [one for one in records(tmp_path) if one.get("kind") == "ledger"]
     assert [one["hop"] for one in found] == ["rewarded", "rewarded", "trained", "trained"]
     assert not any("advantage" in one for one in found)
 

@@ -168,7 +168,9 @@ def contributions_of(crew: Sequence[Writer], belongs: Callable[[Measured], bool]
 
 def without_superseded(contributions: Sequence[Contribution], crew: Sequence[Writer]) -> list[Contribution]:
     jobs = jobs_of(crew)
-    contributions = [one for one in contributions if not is_retold(one, contributions)]
+    contributions = [
+        one for one in contributions if not (is_retold(one, contributions) or is_copied(one, contributions))
+    ]
     rivals: dict[tuple[str, bool], list[Contribution]] = {}
     for one in contributions:
         rivals.setdefault((one.metric, one.sampled), []).append(one)
@@ -185,6 +187,15 @@ def is_retold(one: Contribution, contributions: Sequence[Contribution]) -> bool:
         other.metric == at_wandb(one.metric) and not other.sampled and not one.sampled
         for other in contributions
         if rank_order(other.root) == rank_order(one.root) and not retells(other.writer)
+    )
+
+
+def is_copied(one: Contribution, contributions: Sequence[Contribution]) -> bool:
+    """Whether a file of TRL's completions repeats what its rank has as samples of an evaluation."""
+    copy = "/" in one.writer.file and one.writer.made_by == "trl-completions"
+    return (copy and one.sampled and one.metric == "completions") and any(
+        other.sampled and other.metric == "eval_completions" and rank_order(other.root) == rank_order(one.root)
+        for other in contributions
     )
 
 

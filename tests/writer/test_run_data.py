@@ -534,6 +534,14 @@ def test_arguments_behind_options_of_further_secrets() -> None:
     assert not is_secret_argument("-p", "8080")
 
 
+def test_a_command_in_a_text() -> None:
+    """An option with its value is a secret there too, if the value is no plain word of a sentence."""
+    for text in ("train.py --db-pass geheim7", f"sh -c 'x --key {LONG}'", "a --lr 1 --password p4ss --seed 3"):
+        assert is_secret(("config", "cmd"), text), text
+    for text in ("say --password on the command line", "a --lr 1 --seed 3 --key reward", "x --token 5", "--", "a -- b"):
+        assert not is_secret(("config", "cmd"), text), text
+
+
 def test_only_texts_are_secrets() -> None:
     """The rule itself: an empty text is not one, and elements of arrays have the name above them."""
     assert is_secret(("config", "api_keys", "0"), "x")
@@ -869,3 +877,26 @@ def test_no_repository_and_broken_ones_say_nothing(tmp_path: Path, repository: P
     (repository / ".git" / "HEAD").unlink()
     os.mkfifo(repository / ".git" / "HEAD")
     assert facts_of(repository) == {}
+
+
+def test_what_the_run_is_comes_before_its_first_lines(tmp_path: Path) -> None:
+    """A reader that sees the beginning of the first write only knows the project before it knows a row; what is said
+    later comes in its turn.
+    """
+    times = iter(range(1_763_600_000, 1_763_700_000))
+    logger = logger_at(tmp_path, clock=lambda: float(next(times)))
+    logger.start()
+    logger.run_data(project="p")
+    for step in range(200):
+        logger.log({"x": step}, step=step)
+        logger.barrier(step)
+    logger.summary(best=1)
+    logger.flush()
+    logger.log({"x": 200}, step=200)
+    logger.summary(best=2)
+    logger.close()
+    found = records(tmp_path)
+    assert kinds(found)[:2] == ["open", "run"]
+    assert found[1]["project"] == "p"
+    assert found[1]["t"] <= found[2]["t"]
+    assert kinds(found)[-3:] == ["metrics", "run", "close"]

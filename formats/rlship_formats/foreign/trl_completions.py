@@ -21,6 +21,8 @@ from rlship_formats.foreign.parsing import parse, step_of
 from rlship_formats.foreign.rollouts import rollout_of_step
 
 TABLE = "completions"  # the name that W&B's table has, and the samples of TRL's other sources
+# An evaluation's file has the same name. `report_to="rlship"` knows which it is, and gives it a table of its own.
+OF_EVALUATION = "eval_completions"
 _PATH = re.compile(r".*completions_([0-9]{1,15})\.parquet")
 _HEADING = "trl_completions"
 _KNOWN = ("step", "prompt", "completion", "advantage")

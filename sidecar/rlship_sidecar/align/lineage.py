@@ -18,6 +18,7 @@ from rlship_sidecar.tail.listing import is_foreign
 
 SIDE_BY_SIDE_S = 60.0
 RETELLING = ("trainer_state", "ms-swift")  # formats whose metrics W&B's calls have under other names
+COPYING = "trl-completions"
 
 Age = tuple[int, int, float, str, int]
 MergeKey = tuple[tuple[int, int, str], int, int, float, str, int, str]
@@ -161,6 +162,11 @@ class Writer:
     def retells(self) -> bool:
         """Whether it is a file of transformers, whose figures the process may have logged at W&B itself."""
         return self.open.writer in RETELLING and is_foreign(self.file)
+
+    @property
+    def copies(self) -> bool:
+        """Whether it is a file of TRL's completions, which the process may have given as samples itself."""
+        return self.open.writer == COPYING and is_foreign(self.file)
 
     @property
     def at_home(self) -> bool:

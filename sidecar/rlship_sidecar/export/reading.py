@@ -216,6 +216,9 @@ def _take_time(reader: FileReader, lines: list[bytes]) -> None:
     reader.t = before
 
 
+_TABLES = (trl_completions.TABLE, trl_completions.OF_EVALUATION)
+
+
 class Originals:
     """The samples that an experiment's own files have of tables that files of other frameworks copy."""
 
@@ -228,20 +231,24 @@ class Originals:
     def has(self, file: WriterFile, sample: Sample) -> bool:
         """Whether a file of the rank has a sample that this one, of another framework's file, is a copy of.
 
-        So it is if that file has as many samples of the table at the step, or one with equal prompt and response.
+        So it is if that file has as many samples of a table of completions at the step, or one with equal prompt and
+        response.
         """
         opened = file.open
         if opened is None or opened.writer != trl_completions.READER.name:
             return False
         if self._counts is None:
             self._counts = self._counted()
-        place = (*_rank(opened), sample.table, sample.step)
         if file.name not in self._of_copies:
             steps = (entry.step for entry in entries(file.anew) if entry.kind == "sample")
             self._of_copies[file.name] = Counter(steps)
-        there = self._counts[place]
         every = self._of_copies[file.name][sample.step]
-        return there > 0 and (there >= every or _text(place, sample) in self._texts)
+        for table in _TABLES:
+            place = (*_rank(opened), table, sample.step)
+            there = self._counts[place]
+            if there > 0 and (there >= every or _text(place, sample) in self._texts):
+                return True
+        return False
 
     def _counted(self) -> Counter[tuple[object, ...]]:
         found: Counter[tuple[object, ...]] = Counter()
@@ -249,7 +256,7 @@ class Originals:
             one = file.anew
             with suppress(Unreadable):  # reading the file for itself reports that
                 for entry in entries(one, [b'"sample"']):
-                    if entry.kind == "sample" and entry.body.table == trl_completions.TABLE and one.open is not None:
+                    if entry.kind == "sample" and entry.body.table in _TABLES and one.open is not None:
                         place = (*_rank(one.open), entry.body.table, entry.step)
                         found[place] += 1
                         self._texts.add(_text(place, entry.body))

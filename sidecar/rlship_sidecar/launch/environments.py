@@ -94,8 +94,18 @@ def environment_of(python: str | None, environ: Mapping[str, str]) -> HookState:
         done = subprocess.run([program, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
         version, packages = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as problem:
-        raise UsageProblem(f"{program} does not run as Python: {problem}", "name the job's Python") from problem
+        raise UsageProblem(
+            f"{program} does not run as Python: {_why(problem)}", "name the job's Python: --python /path/to/python"
+        ) from problem
     return _state(program, tuple(version), Path(packages))
+
+
+def _why(problem: Exception) -> str:
+    if isinstance(problem, subprocess.CalledProcessError):
+        return f"it ended with exit code {problem.returncode}"
+    if isinstance(problem, subprocess.TimeoutExpired):
+        return f"it gave no answer within {problem.timeout:g} s"
+    return f"its answer cannot be read: {problem}" if isinstance(problem, ValueError) else str(problem)
 
 
 def _state(program: str, version: tuple[int, ...], packages: Path) -> HookState:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from rlship_formats.foreign.trl_completions import OF_EVALUATION, TABLE
 from rlship_formats.reading import FileReader
 from rlship_formats.reading import Sample as SampleRecord
 from rlship_sidecar.align.lineage import Segment, newest
@@ -52,12 +53,22 @@ def counted(
 ) -> dict[str, list[tuple[Segment, SampleLine]]]:
     """Each table's samples, in merge and file order.
 
-    With `superseding` it drops the samples that a newer segment of their rank supersedes.
+    With `superseding` it drops the samples that a newer segment of their rank supersedes, and copies of evaluations.
     """
     tables: dict[str, list[tuple[Segment, SampleLine]]] = {}
     for segment, line in lines:
         tables.setdefault(line.table, []).append((segment, line))
+    if superseding and OF_EVALUATION in tables:
+        _drop_copies(tables)
     return {table: _counted(found, superseding) for table, found in sorted(tables.items())}
+
+
+def _drop_copies(tables: dict[str, list[tuple[Segment, SampleLine]]]) -> None:
+    """Drop what TRL's file has of an evaluation, where its rank gave the evaluation itself."""
+    ranks = {segment.writer.rank for segment, _ in tables[OF_EVALUATION]}
+    found = tables.pop(TABLE, [])
+    if kept := [one for one in found if not (one[0].writer.copies and one[0].writer.rank in ranks)]:
+        tables[TABLE] = kept
 
 
 def _counted(found: list[tuple[Segment, SampleLine]], superseding: bool) -> list[tuple[Segment, SampleLine]]:
