@@ -211,6 +211,8 @@ def run(node: Node, backend: LoopbackBackend, scratch: Path, found: Findings) ->
 
     cancelled.until_rows()
     node.run("scancel", cancelled.number)
+    cancelled.until_state("CANCELLED")
+    waited_for = cancelled.status().finished
     requeued.until_rows()
     node.run("scontrol", "requeue", requeued.number)
     requeued.until(lambda: "Restarts=1 " in node.run("scontrol", "-o", "show", "job", requeued.number), "a restart")
@@ -224,7 +226,7 @@ def run(node: Node, backend: LoopbackBackend, scratch: Path, found: Findings) ->
     checks.check(whole, 0, saved=False)
 
     found.part("scancel JOB")
-    cancelled.until_state("CANCELLED")
+    found.held(waited_for, "the job has not ended before its rows are delivered: the script stays")
     checks.check(cancelled, 0)
 
     found.part("The time limit, with --signal=TERM@30")
