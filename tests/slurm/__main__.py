@@ -211,10 +211,10 @@ def run(node: Node, backend: LoopbackBackend, scratch: Path, found: Findings) ->
 
     cancelled.until_rows()
     node.run("scancel", cancelled.number)
-    cancelled.until_state("CANCELLED")
-    waited_for = cancelled.status().finished
     requeued.until_rows()
     node.run("scontrol", "requeue", requeued.number)
+    cancelled.until_state("CANCELLED")
+    waited_for = cancelled.status().finished
     requeued.until(lambda: "Restarts=1 " in node.run("scontrol", "-o", "show", "job", requeued.number), "a restart")
     requeued.until_state("PENDING")
     node.run("scontrol", "update", f"jobid={requeued.number}", "StartTime=now")  # else it starts two minutes later
