@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlship_sidecar.child_process import module_command
-from rlship_sidecar.errors import OWNED, REFUSED, USAGE
+from rlship_sidecar.errors import FAILED, OWNED, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,8 @@ _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 _STOPPED_FROM_BEHIND = (signal.SIGTTIN, signal.SIGTTOU)
 _WAITED = frozenset((*FORWARDED, signal.SIGCHLD))
 _PR_SET_CHILD_SUBREAPER = 36
-MENDED_FROM_OUTSIDE = frozenset((USAGE, REFUSED, OWNED))
+# FAILED: a folder that is not there yet, a port that is taken.
+MENDED_FROM_OUTSIDE = frozenset((FAILED, USAGE, REFUSED, OWNED))
 PAUSE_S = 10.0
 _KEPT_LINES, _KEPT_CHARS = 20, 2000
 

@@ -60,9 +60,8 @@ def with_root(machine: Machine) -> None:
     *lines, last = commands("With root")
     assert "systemctl status" in last
     for line in lines:
-        if "enable --now" in line:  # the folder, between the user that it is for and the unit that needs it
-            machine.sh(f"usermod -aG rlship {USER} && install -d -m 2775 -o {USER} -g rlship {OUTPUTS}")
         machine.sh(f"cd /src; {line}", environment=NO_INDEX)
+    machine.sh(f"usermod -aG rlship {USER}")  # who logs there, as the page says
     machine.sh(f"cd /src; {last}")
 
 

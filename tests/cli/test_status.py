@@ -476,6 +476,24 @@ def test_never_watched(tmp_path: Path, lease: Lease) -> None:
     assert result.stderr == f"rlship: no sidecar has watched {tmp_path} yet\n  start one: rlship watch {tmp_path}\n"
 
 
+def test_never_watched_because_the_group_is_shut_out(tmp_path: Path, lease: Lease) -> None:
+    """`rlship` of mode 0755 in a folder of a group: a sidecar of that group cannot have watched it, and how to let it
+    is said, for one experiment and among others.
+    """
+    experiment = tmp_path / "a"
+    (experiment / "rlship").mkdir(parents=True)
+    experiment.chmod(0o2775)
+    (experiment / "rlship").chmod(0o755)
+    first, start, why = run(experiment).stderr.splitlines()
+    assert first.endswith(f"has watched {experiment} yet") and "start one" in start
+    assert why.startswith(f"  {experiment}/rlship has mode 0755: other users of the group ")
+    assert f"chmod g+ws {experiment}/rlship" in why
+    watched(tmp_path / "b")
+    assert why in run(tmp_path).stderr.splitlines()
+    (experiment / "rlship").chmod(0o2775)
+    assert why not in run(tmp_path).stderr.splitlines()
+
+
 def test_no_experiment(tmp_path: Path, lease: Lease) -> None:
     """A folder without any experiment says how one comes to be."""
     result = run(tmp_path)

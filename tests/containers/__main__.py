@@ -1,4 +1,4 @@
-"""`make containers`: build the image with podman and run it, alone and as the singleton's pod."""
+"""`make containers`: build the image with podman and run it, alone, as the singleton's pod and in a job's pod."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.containers import image, pod
+from tests.containers import image, job_pod, pod
 from tests.containers.engine import Engine, Failed
 from tests.containers.needs import ENGINE, provide
 from tests.deploy.tools import rendered
@@ -38,7 +38,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="rlship-containers-") as scratch, Engine(folder) as engine:
             version = engine("version", "--format", "{{.Client.Version}}")
             print(f"podman {version} with runc; what it has is in {folder}, and removed at the end but for packages")
-            for name, part in (("alone", image.under_a_job), ("bare", image.without_settings), ("pod", pod.singleton)):
+            parts = {"alone": image.under_a_job, "bare": image.without_settings}
+            parts |= {"pod": pod.singleton, "job": job_pod.in_the_jobs_pod}
+            for name, part in parts.items():
                 if name == "alone":
                     image.build(engine, folder, found)
                 place = Path(scratch) / name

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +24,7 @@ IMAGE = "localhost/rlship:0.1.0"
 USER = 65532
 JOB = Path(__file__).with_name("job.py")
 HARDENED = ("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--network=none")
+DOCUMENTED_IMAGE = "registry.example.com/rlship:0.1.0"
 STOP_S = 90
 REQUIREMENTS = (ROOT / "sidecar" / "requirements.txt", ROOT / "sidecar" / "build-requirements.txt")
 NO_INDEX = "[global]\nno-index = true\nfind-links = /wheels\n"
@@ -123,11 +127,24 @@ def under_a_job(engine: Engine, folder: Path, found: Findings, *, ranks: int = 4
     engine("rm", "-f", "sidecar", job)
 
 
-def run_sidecar(engine: Engine, name: str, place: Path, settings: Sequence[str], *options: str) -> None:
-    """Start the image as its documents say: read-only, without capabilities, with a volume and a temporary folder."""
+def run_sidecar(engine: Engine, name: str, place: Path, settings: Sequence[str], words: Sequence[str] = ()) -> None:
+    """Start the image by the command of docs/kubernetes.md, without a network. An empty key counts as no key."""
+    key = place.parent / "key"
+    key.touch()
+    here = {"sidecar": name, "/data/outputs": place, "/etc/rlship/key": key, DOCUMENTED_IMAGE: IMAGE}
+    *told, image = shlex.split(documented())
+    for documents, ours in here.items():
+        told = [re.sub(rf"^{documents}(?=$|:)", str(ours), word) for word in told]
     given = [word for setting in settings for word in ("-e", setting)]
-    mounts = ["--tmpfs", "/tmp:size=64m", "-v", f"{place}:/outputs"]
-    engine("run", "-d", "--name", name, *HARDENED, *mounts, *given, *options, IMAGE)
+    assert image == DOCUMENTED_IMAGE and str(key) in " ".join(told) and name in told, told
+    engine("run", *told, "--network=none", *given, IMAGE, *words)
+
+
+def documented() -> str:
+    """What the page has after `podman run`."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"^podman run ((?:.*\\\n)*.*)$", page, re.MULTILINE)
+    return str(found).replace("\\\n", " ")
 
 
 def check_confined(engine: Engine, name: str, found: Findings) -> None:
@@ -143,7 +160,10 @@ CONFINED = """
 import glob, json
 lines = {}
 for path in glob.glob("/proc/[0-9]*/status"):
-    for line in open(path):
+    told = open(path).read().splitlines()
+    if told[0].endswith("catatonit"):  # podman's own, seen where the pod's containers share a process namespace
+        continue
+    for line in told:
         name, _, value = line.partition(":")
         lines.setdefault(name, set()).add(value.strip())
 try:
@@ -177,7 +197,27 @@ def without_settings(engine: Engine, folder: Path, found: Findings) -> None:
     engine("stop", "-t", STOP_S, "wrong")
     code = engine.inspect("wrong")["State"]["ExitCode"]
     found.held(code == 2, "stopped it ends with exit code 2", f"{time.monotonic() - began:.1f} s")
-    engine("rm", "-f", "bare", "wrong")
+    later = ["watch", "--no-table", "/outputs/later"]
+    run_sidecar(engine, "early", place, ["RLSHIP_SINKS=jsonl"], words=later)
+    status, said = ask(engine, "early", 9464, "/readyz", until=503)
+    found.held("/outputs/later" in said, "where the folder is not there yet, /readyz says 503, and which", first(said))
+    (place / "later").mkdir()
+    found.held(ask(engine, "early", 9464, "/readyz", until=200)[0] == 200, "once it is there, it is ready by itself")
+    job = start_job(engine, str(place), "mine", 1, 3, 0.0)
+    engine("wait", job)
+    run_sidecar(engine, "keyless", place, ["RLSHIP_SINKS=wandb", "WANDB_API_KEY_FILE=/run/secrets/absent"])
+    status, said = ask(engine, "keyless", 9464, "/readyz", until=503)
+    found.held("/run/secrets/absent" in said, "without the file of its key, /readyz says 503, and which")
+    engine("stop", "-t", STOP_S, "keyless")
+    subprocess.run([sys.executable, "-c", OF_ROOT, place / "of-root"], check=True, capture_output=True)
+    run_sidecar(engine, "other", place, ["RLSHIP_SINKS=jsonl"])
+    status, said = ask(engine, "other", 9464, "/readyz", until=503)
+    named = "/outputs/of-root/rlship/state" in said and "Permission denied" in said
+    found.held(named, "an experiment of another user: /readyz says 503, and which", first(said))
+    engine("rm", "-f", "bare", "wrong", "early", "keyless", "other", job)
+
+
+OF_ROOT = "import sys, rlship; rlship.init(sys.argv[1], actor='trainer').close()"
 
 
 def ask(engine: Engine, name: str, port: int, path: str, *, until: int = 0) -> tuple[int, str]:

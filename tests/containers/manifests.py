@@ -52,6 +52,11 @@ def pods(objects: list[Object]) -> Iterator[Object]:
             yield one["spec"]["template"]["spec"]
 
 
+def images(objects: list[Object]) -> dict[str, str]:
+    """The image of each container, by its name."""
+    return {container["name"]: container["image"] for container in containers(objects)}
+
+
 def probes(objects: list[Object]) -> dict[str, tuple[int, str]]:
     """The port and the path that the kubelet asks, by the name of the probe."""
     found = {}
@@ -70,6 +75,49 @@ def _say_optional(objects: list[Object]) -> int:
             if "secret" in volume and "optional" not in volume["secret"]:
                 volume["secret"]["optional"] = False
                 changed += 1
+    return changed
+
+
+def _say_needed(objects: list[Object]) -> int:
+    changed = 0
+    for pod in pods(objects):
+        for volume in pod.get("volumes", ()):
+            if volume.get("secret", {}).get("optional"):
+                volume["secret"]["optional"] = False
+                changed += 1
+    return changed
+
+
+def _begin_first(objects: list[Object]) -> int:
+    changed = 0
+    for pod in pods(objects):
+        for container in reversed(pod.pop("initContainers", ())):
+            container.pop("restartPolicy", None)
+            pod["containers"].insert(0, container)
+            changed += 1
+    return changed
+
+
+def _claim_outputs(objects: list[Object]) -> int:
+    changed = 0
+    for pod in pods(objects):
+        for volume in pod.get("volumes", ()):
+            if volume["name"] == "outputs" and "emptyDir" in volume:
+                del volume["emptyDir"]
+                volume["persistentVolumeClaim"] = {"claimName": JOBS_CLAIM}
+                objects.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": JOBS_CLAIM}})
+                changed += 1
+    return changed
+
+
+def _pod_of_job(objects: list[Object]) -> int:
+    changed = 0
+    for one in objects:
+        if one["kind"] == "Job":
+            pod = one["spec"]["template"]
+            name = {"name": one["metadata"]["name"]}
+            one |= {"apiVersion": "v1", "kind": "Pod", "metadata": name | pod["metadata"], "spec": pod["spec"]}
+            changed += 1
     return changed
 
 
@@ -102,8 +150,24 @@ def _own_claims(objects: list[Object]) -> int:
     return changed
 
 
+JOBS_CLAIM = "jobs-outputs"
 # What podman 4.3 cannot play, with how it is checked otherwise.
 PATCHES: tuple[tuple[str, str, Callable[[list[Object]], int]], ...] = (
+    (
+        "the native sidecar becomes the first of the pod's containers: podman lets an init container end first",
+        "the rendered manifest has a native sidecar; what ends first is stopped first here",
+        _begin_first,
+    ),
+    (
+        "a secret that is optional is said to be needed: podman mounts none that is optional",
+        "the rendered manifest has an optional secret, and the image is started without the file of its key",
+        _say_needed,
+    ),
+    (
+        "the job's emptyDir becomes a claim: podman does not heed fsGroup",
+        "nothing: a cluster's fsGroup was not at hand",
+        _claim_outputs,
+    ),
     (
         "optional: false, which is the default, is said of the secret: without a word podman 4.3 panics",
         "the rendered manifest has a secret that is not optional",
@@ -118,6 +182,11 @@ PATCHES: tuple[tuple[str, str, Callable[[list[Object]], int]], ...] = (
         "the list of ports is removed: the pod is played without a network, where podman opens none",
         "the probes' URLs have the port of the rendered list",
         _drop_ports,
+    ),
+    (
+        "the Job becomes its pod: podman knows no Job",
+        "the rendered manifest has it",
+        _pod_of_job,
     ),
     ("the ServiceAccount is left out: podman has none", "the rendered manifest has it", _drop_accounts),
     (

@@ -37,18 +37,10 @@ def singleton(engine: Engine, folder: Path, found: Findings, *, ranks: int = 4, 
     grace_s = pod_spec(objects)["terminationGracePeriodSeconds"]
     optional = [s["configMapRef"]["optional"] for c in manifests.containers(objects) for s in c.get("envFrom", ())]
     found.held(optional == [True], "rendered, the config map is optional")
-    images = [container["image"] for container in manifests.containers(objects)]
-    found.held(images == [IMAGE], "rendered, the image is the one that components/image names", images[0])
+    images = manifests.images(objects)
+    found.held(images == {"rlship": IMAGE}, "rendered, the image is the one that components/image names", IMAGE)
     hung_s = liveness_grace(objects)
-    text, changed = manifests.playable(objects)
-    for what, instead in changed:
-        print(f"  patch  {what}; checked otherwise: {instead}", flush=True)
-    (folder / "pod.yaml").write_text(text)
-    is_raw = engine("version", "--format", "{{.Client.Version}}").startswith("4.3.")
-    if is_raw:
-        print(f"  patch  {RAW}", flush=True)
-    engine("secret", "create", SECRET, "-", given=secret(is_raw=is_raw))
-    engine("kube", "play", "--network=none", folder / "pod.yaml")
+    play(engine, folder, objects)
     place = Path(engine("volume", "inspect", CLAIM, "--format", "{{.Mountpoint}}"))
     found.said("podman plays it, with config map, secret and claim")
     for name, (port, path) in sorted(probes.items()):
@@ -60,8 +52,8 @@ def singleton(engine: Engine, folder: Path, found: Findings, *, ranks: int = 4, 
     found.said("rows came in the pod while W&B could not be reached", f"{watched.until_rows(20):.1f} s")
     status, _ = ask(engine, SIDECAR, *probes["readinessProbe"])
     found.held(status == 200, "it is ready nevertheless")
-    serve(engine, folder)
     hang(engine, probes["livenessProbe"], hung_s, watched, found)
+    serve(engine, folder, POD)
     began = time.monotonic()
     engine("stop", "-t", grace_s, SIDECAR)  # not the pod: the server is in it
     code = engine.inspect(SIDECAR)["State"]["ExitCode"]
@@ -79,9 +71,23 @@ def singleton(engine: Engine, folder: Path, found: Findings, *, ranks: int = 4, 
     engine("pod", "rm", "-f", POD)
 
 
-def pod_spec(objects: list[manifests.Object]) -> manifests.Object:
-    """The pod of the deployment."""
-    spec: manifests.Object = manifests.of_kind(objects, "Deployment")["spec"]["template"]["spec"]
+def play(engine: Engine, folder: Path, objects: list[manifests.Object]) -> None:
+    """Play what an overlay makes, by the patches that are printed, with the secret of W&B's key."""
+    text, changed = manifests.playable(objects)
+    for what, instead in changed:
+        print(f"  patch  {what}; checked otherwise: {instead}", flush=True)
+    (folder / "pod.yaml").write_text(text)
+    is_raw = engine("version", "--format", "{{.Client.Version}}").startswith("4.3.")
+    if is_raw:
+        print(f"  patch  {RAW}", flush=True)
+    engine.tried("secret", "rm", SECRET)
+    engine("secret", "create", SECRET, "-", given=secret(is_raw=is_raw))
+    engine("kube", "play", "--network=none", folder / "pod.yaml")
+
+
+def pod_spec(objects: list[manifests.Object], kind: str = "Deployment") -> manifests.Object:
+    """The pod of the only object of a kind."""
+    spec: manifests.Object = manifests.of_kind(objects, kind)["spec"]["template"]["spec"]
     return spec
 
 
@@ -98,14 +104,14 @@ def secret(*, is_raw: bool) -> str:
     return yaml.safe_dump(told)
 
 
-def serve(engine: Engine, folder: Path) -> None:
-    """Start the W&B server in the pod, so that 127.0.0.1 is the same for both. It takes this key alone."""
+def serve(engine: Engine, folder: Path, pod: str) -> None:
+    """Start the W&B server in a pod, so that 127.0.0.1 is the same for both. It takes this key alone."""
     result = folder / "server"
     result.mkdir(exist_ok=True)
     result.chmod(0o777)
     mounts = ["-v", f"{ROOT / 'tests'}:/project/tests:ro", "-v", f"{result}:/result"]
     program = ["-m", "tests.containers.wandb_server", PORT, KEY, "/result/found.json"]
-    words = ["--pod", POD, "--name", SERVER, "--workdir=/project", "--user", f"{USER}:{USER}", *mounts]
+    words = ["--pod", pod, "--name", SERVER, "--workdir=/project", "--user", f"{USER}:{USER}", *mounts]
     engine("run", "-d", *words, "--entrypoint=python", IMAGE, *program)
 
 
@@ -119,7 +125,7 @@ def hang(engine: Engine, probe: tuple[int, str], grace_s: int, watched: Watched,
     took = time.monotonic() - began
     found.held(took < grace_s + 5, f"ended as the kubelet does it, with {grace_s} s of grace", f"{took:.1f} s")
     took = watched.after(lambda: engine("start", SIDECAR))
-    found.said("started again: further rows came", f"{took:.1f} s")
+    found.said("killed with W&B out of reach, and started again: further rows came", f"{took:.1f} s")
 
 
 FREEZE = """

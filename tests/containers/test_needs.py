@@ -94,14 +94,21 @@ def test_each_patch_is_told_with_what_it_changes() -> None:
     container = {"name": "c", "livenessProbe": probe, "envFrom": [{"configMapRef": {"name": "m", "optional": True}}]}
     secret = {"name": "wandb", "secret": {"secretName": "s"}}
     container["ports"] = [{"name": "metrics", "containerPort": 9464}]
+    native = {"name": "n", "restartPolicy": "Always"}
+    optional = {"name": "k", "secret": {"secretName": "k", "optional": True}}
+    volumes = [optional, {"name": "outputs", "emptyDir": {}}]
+    a_pod = {"containers": [{"name": "j"}], "initContainers": [native], "volumes": volumes}
     objects = [
         {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container], "volumes": [secret]}}}},
         {"kind": "PersistentVolumeClaim", "metadata": {"name": "p"}},
+        {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"metadata": {"labels": {}}, "spec": a_pod}}},
         {"kind": "ServiceAccount", "metadata": {"name": "s"}},
     ]
     assert manifests.probes(objects) == {"livenessProbe": (9464, "/healthz")}
     text, changed = manifests.playable(objects)
     assert [what for what, _ in changed] == [what for what, _, _ in manifests.PATCHES]
+    assert (a_pod["containers"], "initContainers" in a_pod) == ([{"name": "n"}, {"name": "j"}], False)
+    assert "kind: Job" not in text and text.count("kind: PersistentVolumeClaim") == 2 and "emptyDir" not in text
     assert "Probe" not in text and "ports" not in text and "ServiceAccount" not in text
     assert "optional: true" in text and "optional: false" in text
     assert "volume.podman.io/uid: '65532'" in text

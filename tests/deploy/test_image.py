@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import re
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def test_the_build_gets_what_it_copies() -> None:
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
 def test_the_health_check_works(status: int, code: int) -> None:
-    """Its command succeeds where the loop is alive, and fails where it is not."""
+    """Its command succeeds where the loop is alive, and fails where it is not, on the port of the settings."""
 
     class Answers(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -138,8 +139,8 @@ def test_the_health_check_works(status: int, code: int) -> None:
         (line,) = said("HEALTHCHECK")
         program, *words = json.loads(line.partition("CMD ")[2])
         assert program == "python"
-        words = [word.replace(":9464/", f":{server.server_port}/") for word in words]
-        done = subprocess.run([sys.executable, *words], capture_output=True, timeout=60)
+        variables = {**os.environ, "RLSHIP_METRICS_PORT": str(server.server_port)}
+        done = subprocess.run([sys.executable, *words], env=variables, capture_output=True, timeout=60)
         server.shutdown()
         thread.join()
     assert done.returncode == code

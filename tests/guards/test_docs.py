@@ -137,6 +137,27 @@ def anchors(text: str) -> set[str]:
     return found
 
 
+TABLE = re.compile(r"(?:^ *\|.*\n?)+", re.MULTILINE)
+
+
+def headless_tables(text: str) -> list[str]:
+    """The first lines of tables that lack the line below their head, so that Markdown shows their text as it is."""
+    tables = [found.splitlines() for found in TABLE.findall(FENCED.sub("", text))]
+    return [lines[0] for lines in tables if len(lines) < 2 or not re.fullmatch(r" *\|(?: *:?-+:? *\|)+", lines[1])]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_have_heads(page: Path) -> None:
+    """An empty line within a table makes a second one of its rest, which has none."""
+    assert headless_tables(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_table_that_was_cut_is_found() -> None:
+    """Only the part without a head is, and nothing in a block of code."""
+    assert headless_tables("| a | b |\n|---|--:|\n| 1 | 2 |\n\n| 3 | 4 |\n| 5 | 6 |\n") == ["| 3 | 4 |"]
+    assert headless_tables("```\n| 3 | 4 |\n```\n") == []
+
+
 def dead_links(page: Path, text: str) -> list[str]:
     """Links in `text`, which stands in `page`, to files and headings that do not exist. Other sites are not asked."""
     found = []

@@ -153,7 +153,7 @@ def test_what_a_person_has_to_mend_does_not_end_the_container(first: list[str], 
     assert "no_such_setting" in said and "exit code 2; started again" in said and "stopping" in said
 
 
-@pytest.mark.parametrize("code", [2, 4, 5])
+@pytest.mark.parametrize("code", [1, 2, 4, 5])
 def test_a_container_that_waits_ends_at_once(code: int) -> None:
     """SIGTERM while it waits ends it, with the exit code of the last try."""
     waiting = "import sys; from rlship_sidecar.entrypoint import watch_for_good as go; sys.exit(go(sys.argv[1:]))"

@@ -213,6 +213,8 @@ def run(node: Node, backend: LoopbackBackend, scratch: Path, found: Findings) ->
     node.run("scancel", cancelled.number)
     requeued.until_rows()
     node.run("scontrol", "requeue", requeued.number)
+    cancelled.until_state("CANCELLED")
+    waited_for = cancelled.status().finished
     requeued.until(lambda: "Restarts=1 " in node.run("scontrol", "-o", "show", "job", requeued.number), "a restart")
     requeued.until_state("PENDING")
     node.run("scontrol", "update", f"jobid={requeued.number}", "StartTime=now")  # else it starts two minutes later
@@ -224,7 +226,7 @@ def run(node: Node, backend: LoopbackBackend, scratch: Path, found: Findings) ->
     checks.check(whole, 0, saved=False)
 
     found.part("scancel JOB")
-    cancelled.until_state("CANCELLED")
+    found.held(waited_for, "the job has not ended before its rows are delivered: the script stays")
     checks.check(cancelled, 0)
 
     found.part("The time limit, with --signal=TERM@30")

@@ -6,6 +6,8 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from rlship_sidecar.errors import FAILED, INCOMPLETE, OK, REFUSED, NothingToWatc
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
+    from rlship_sidecar.config import Config
     from rlship_sidecar.ownership.lease import Owner
     from rlship_sidecar.report.ended import EndedProcesses
     from rlship_sidecar.report.status import Status
@@ -104,12 +107,27 @@ def status(
             f"no sidecar has watched {directory} yet"
             if len(found) == 1
             else f"no sidecar has watched anything in {directory} yet",
-            f"start one: rlship watch {directory}",
+            "\n".join([f"start one: rlship watch {directory}", *_shut_out(found, settings)]),
         )
     for experiment, begun in unwatched.items():
         said = begun or f"no sidecar has watched it yet: rlship watch {directory}"
         click.echo(f"{terminal.clean(str(experiment))}: {said}", err=True)
+        for line in () if begun else _shut_out([experiment], settings):
+            click.echo(f"  {line}", err=True)
     context.exit(worst(codes))
+
+
+def _shut_out(experiments: Sequence[Path], settings: Config) -> list[str]:
+    """What may have kept a sidecar out of experiments that none has watched, and what to do, as `doctor` says it."""
+    from rlship_sidecar import config
+    from rlship_sidecar.doctor import findings, looking
+
+    lines = []
+    for experiment in experiments:
+        with suppress(OSError):  # it has just gone, or this user may not look: the error of the next command says it
+            files = looking.files(experiment, config.state_dir_for(experiment, settings))
+            lines += [terminal.clean(f"{one.what}: {one.do}", 2000) for one in findings.of_modes(files, watched=False)]
+    return lines
 
 
 def _incomplete(now: Status) -> bool:

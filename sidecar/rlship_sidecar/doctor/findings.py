@@ -155,7 +155,7 @@ def _of_space(space: Space) -> DoctorFinding:
 
 def of_files(files: ExperimentFiles, watched: bool) -> Iterator[DoctorFinding]:
     """Findings about permissions and about the clock of the files; `watched`: a sidecar owns the experiment."""
-    found = list(_of_modes(files, watched))
+    found = list(of_modes(files, watched))
     yield from found
     if not found:
         yield DoctorFinding("permissions", f"{files.experiment.path} can be read and written by this user")
@@ -168,7 +168,8 @@ def of_files(files: ExperimentFiles, watched: bool) -> Iterator[DoctorFinding]:
         )
 
 
-def _of_modes(files: ExperimentFiles, watched: bool) -> Iterator[DoctorFinding]:
+def of_modes(files: ExperimentFiles, watched: bool) -> Iterator[DoctorFinding]:
+    """Findings about who may read the files and keep state beside them."""
     above, within = files.experiment, files.writers
     shared = above.mode & stat.S_IWGRP
     of_group = f"of the group {above.group}, whose members may write in {above.path} (mode {above.mode:04o})"
