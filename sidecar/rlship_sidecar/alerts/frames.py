@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from rlship_formats.catalogue.metrics import METRICS, lookup, lookup_evidence
 from rlship_formats.values import REDUCTIONS
+from rlship_sidecar.reduce.returns import RECOVERY, RESTARTS
 from rlship_sidecar.rows import (
     ALIGNED,
     LEDGER,
@@ -148,6 +149,8 @@ def _names(actor: str, key: str, lead: str) -> Iterator[_Named]:
     """All names of a row's key."""
     yield _Named(key, 1.0, 0)
     path = key.removeprefix(f"{actor}/").removeprefix("aligned/")
+    if actor == lead and path in (RESTARTS, RECOVERY):
+        return  # the lead that comes back opens a lineage: it is no replica of a service
     found = _catalogued(actor, path, "", lead)
     if found is None:
         head, _, end = path.rpartition("/")
