@@ -77,9 +77,9 @@ def _scored(trainer: Any, tokens: Any, rewards: Any) -> None:
     again = before is not None and before.step == int(trainer.state.global_step) + 1
     batch = trainer._rlship_batch = _Batch(trainer, tokens, rewards, before.count + 1 if before and again else 0)
     for key, own, part in batch.groups():
-        given = {"tokens": batch.tokens[own], "part": part, "step": batch.step}
-        logger.ledger("generated", key, **given)
-        logger.ledger("rewarded", key, reward=batch.rewards[own], **given)
+        tokens = batch.tokens[own]
+        logger.ledger("generated", key, step=batch.step, tokens=tokens, part=part)
+        logger.ledger("rewarded", key, step=batch.step, tokens=tokens, part=part, reward=batch.rewards[own])
 
 
 def _trained(trainer: Any, made: Any) -> None:

@@ -60,6 +60,5 @@ def _figures(found: Iterable[_Return], roster: Roster) -> dict[str, float]:
 def _times(window: UnitLines, segments: set[Segment]) -> Iterator[tuple[Segment, float]]:
     for block in window.blocks.values():
         yield from ((owner, line[0]) for owner, line in zip(block.owners, block.lines) if owner in segments)
-    for segment, line in (*window.sparse, *window.samples, *window.tags):
-        if segment in segments:
-            yield segment, line.t
+    for lines in (window.sparse, window.samples, window.tags):
+        yield from ((segment, line.t) for segment, line in lines if segment in segments)

@@ -62,7 +62,7 @@ def _may_have_changed(detector: Detector, window: Window) -> bool:
     )
 
 
-def _is_beyond(actor: str, key: str, keys: Collection[tuple[str, str]], read: Collection[str], lead: str) -> bool:
+def _is_beyond(actor: str, key: str, keys: Collection[tuple[str, str]], read: set[str], lead: str) -> bool:
     path = key.removeprefix(f"{actor}/")
     head, _, end = key.rpartition("/")
     if path == key or path.partition("/")[0] in AWAY or (end in ENDS and (actor, head) in keys):
@@ -95,7 +95,7 @@ def _sign(key: str, test: str, size: float) -> Sign:
     )
 
 
-def first_of(found: Iterable[Evidence], by: int) -> Evidence | None:
+def first_of(found: Iterable[Evidence], by: float) -> Evidence | None:
     """Of what began by a frame, or so little later that it may be at once: what began first; then the rank that stands
     apart; then the greatest change, as effects are seldom greater than what they come from.
     """
