@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from .source import open_logger, safely
+from .trl_ledger import patch_trainer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ class RlshipCallback:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Open the file, and note the configuration."""
+        """Open the file, and note the configuration; TRL's groups go into the ledger from now on."""
         safely(SOURCE, self._begin, args, state, more.get("model"))
+        safely(SOURCE, patch_trainer)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the step before."""

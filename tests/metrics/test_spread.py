@@ -165,10 +165,11 @@ def sim() -> Any:
 
 
 def test_a_restart_of_the_only_rank() -> None:
-    """Two lives of one rank are one rank."""
+    """Two lives of one rank are one rank; the second one says that it came back."""
     first = rank(0, log(1, **{"reward/total": 0.5}), barrier(1))
     again = file(log(2, **{"reward/total": 0.7}), barrier(2), CLOSE, id="again", attempt=1, t=T0 + 100)
-    assert [keys(row) for row in rows_of(first, again)] == [("reward/total",)] * 2
+    back = ("svc/recovery_s", "svc/replica_restarts")
+    assert [keys(row) for row in rows_of(first, again)] == [("reward/total",), ("reward/total", *back)]
 
 
 def test_streams_of_the_only_rank() -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "figures",
     "file",
     "log",
+    "logged",
     "rollback",
     "row",
     "rows",
@@ -70,8 +71,13 @@ def row(
 
 def figures(*files: bytes, **reductions: list[str]) -> dict[str, float]:
     """The figures of trainer's step 1, without the actor in their keys."""
-    found = row(*files, reductions=reductions).values
+    found = logged(row(*files, reductions=reductions))
     return {key.removeprefix("trainer/"): figure for key, figure in found.items()}
+
+
+def logged(found: ReferenceRow) -> dict[str, float]:
+    """The figures of what was logged: all but those of ranks that came back."""
+    return {key: figure for key, figure in found.values.items() if "/svc/" not in key}
 
 
 def coverage(*files: bytes, step: int = 1) -> Coverage:

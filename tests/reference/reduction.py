@@ -19,6 +19,7 @@ from tests.reference.figures import step_rate
 from tests.reference.lines import read_file
 from tests.reference.order import contributions_of, lines_of, making_up, merge_order, without_superseded
 from tests.reference.records import Writer
+from tests.reference.returns import return_figures
 from tests.reference.rows import ReferenceRow, differing, exactly, same_row
 from tests.reference.settings import DEFAULTS, NO_OVERRIDES, Reductions, Settings
 from tests.reference.streams import stream_rows
@@ -71,6 +72,11 @@ def step_row(experiment: Experiment, crew: Sequence[Writer], step: int, having: 
     result = reduced(experiment, counting, keys, rate, alone=is_alone(crew, step))
     for name, figure in barrier_figures(crew, step, experiment.clocks).items():
         result.add(f"{actor}/barrier/{name}", figure)
+    begun = [
+        one for one in lines_of(crew) if one[2].step == step and one[1].number == 0 and one[1].first_stepped == step
+    ]
+    for name, figure in return_figures(crew, counting, begun).items():
+        result.add(f"{actor}/{name}", figure)
     lag = policy_lag(experiment, counting, rate, step if axis == experiment.lead_axis() else None)
     if lag is not None:
         result.add(f"{actor}/policy_lag", lag)

@@ -22,6 +22,7 @@ from tests.reference.order import (
     succeeds,
 )
 from tests.reference.records import Measured, Segment, Writer
+from tests.reference.returns import return_figures
 from tests.reference.rows import ReferenceRow
 from tests.reference.unit import POLICY, Reduced, exact_of, finished, policy_lag, reduced
 
@@ -204,6 +205,14 @@ def stretch_row(
     lag = policy_lag(experiment, counting, rate, now)
     if lag is not None:
         result.add(keys.of("policy_lag", like=POLICY), lag)
+    if not keys.suffixed:
+        first = [
+            one
+            for one in lines_of(crew)
+            if belongs(one[2]) and id(one[2]) not in over and one[2].t == first_streamed(experiment, one[0])
+        ]
+        for name, figure in return_figures(crew, counting, first).items():
+            result.add(keys.of(name), figure)
     expected, missing = waited_for(experiment, crew, stretch, giving)
     lost = [n for writer in crew for n, t in writer.lost if within(experiment.clocks.server_time(writer, t))]
     cover = Coverage(

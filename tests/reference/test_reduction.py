@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlship_sidecar.rows import Coverage, Unit
-from tests.reference.building import ALL, T0, barrier, beat, coverage, define, figures, file, log, rollback, row
+from tests.reference.building import ALL, T0, barrier, beat, coverage, define, figures, file, log, logged, rollback, row
 from tests.reference.reduction import final_rows
 from tests.reference.rows import ReferenceRow
 
@@ -99,7 +99,7 @@ def test_a_nonfinite_observation_makes_a_contribution() -> None:
     """A rank that has only a NaN of weight 0 is in the row, and supersedes like any other."""
     old = file(log(1, loss=7))
     new = file(log(1, loss={"v": ["NaN"], "w": [0]}), attempt=1, id="b")
-    assert row(old, new).values == {}
+    assert logged(row(old, new)) == {}
     assert coverage(old, new).ranks == ("0.0",)
     assert coverage(old, new).attempts == (1,)
 
@@ -306,7 +306,7 @@ def test_a_newer_attempt_supersedes_step_by_step_and_metric_by_metric() -> None:
     new = file(log(2, loss=20), attempt=1, id="b", t=T0 - 5)
     assert row(old, new, step=1).values == {"trainer/loss": 1.0}
     assert row(old, new, step=1).coverage.attempts == (0,)
-    assert row(old, new, step=2).values == {"trainer/loss": 20.0, "trainer/score": 3.0}
+    assert logged(row(old, new, step=2)) == {"trainer/loss": 20.0, "trainer/score": 3.0}
     assert row(old, new, step=2).coverage.attempts == (0, 1)
 
 
@@ -318,16 +318,17 @@ def test_a_smaller_attempt_supersedes_the_ranks_that_it_has_not() -> None:
     old[2] = file(log(1, loss=100, score=7), log(2, loss=100), rank=2, id="o2", world=3)
     total = {"loss": ["sum"]}
 
-    def again(**identity: Any) -> ReferenceRow:
-        return row(*old, file(log(1, loss=5), **({"attempt": 1, "id": "n"} | identity)), reductions=total)
+    def again(**identity: Any) -> dict[str, float]:
+        made = file(log(1, loss=5), **({"attempt": 1, "id": "n"} | identity))
+        return logged(row(*old, made, reductions=total))
 
-    assert again(world=1).values == {"trainer/loss": 5.0, "trainer/score": 7.0}
-    assert again(world=2).values == {"trainer/loss": 15.0, "trainer/score": 7.0}
-    assert again(world=3).values == again().values == {"trainer/loss": 115.0, "trainer/score": 7.0}
-    assert again(world=1, attempt=0, t=T0 - 1).values == {"trainer/loss": 111.0, "trainer/score": 7.0}
-    assert again(world=1, replica="1").values == {"trainer/loss": 116.0, "trainer/score": 7.0}
+    assert again(world=1) == {"trainer/loss": 5.0, "trainer/score": 7.0}
+    assert again(world=2) == {"trainer/loss": 15.0, "trainer/score": 7.0}
+    assert again(world=3) == again() == {"trainer/loss": 115.0, "trainer/score": 7.0}
+    assert again(world=1, attempt=0, t=T0 - 1) == {"trainer/loss": 111.0, "trainer/score": 7.0}
+    assert again(world=1, replica="1") == {"trainer/loss": 116.0, "trainer/score": 7.0}
     untouched = row(*old, file(log(1, loss=5), attempt=1, id="n", world=1), step=2, reductions=total)
-    assert untouched.values == {"trainer/loss": 111.0}
+    assert logged(untouched) == {"trainer/loss": 111.0}
 
 
 def test_a_smaller_second_submission_supersedes_the_ranks_that_it_has_not() -> None:

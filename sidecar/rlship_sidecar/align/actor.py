@@ -54,6 +54,7 @@ class Actor:
         moved = self.roster.add(writer)
         for child in moved:
             self._mark_all_of(child, now)
+            self._mark_returns(child, now)
         return moved
 
     def mark_all_dirty(self, now: float) -> None:
@@ -211,6 +212,15 @@ class Actor:
             for member in self.roster.writers.values():
                 if member.root in self.beside:
                     self._mark_all_of(member, now)
+        for root in (writer, *self.beside):
+            self._mark_returns(root, now)
+
+    def _mark_returns(self, writer: Writer, now: float) -> None:
+        """Rows of the steps at which later attempts of its rank began: they say since when it was gone."""
+        for later in self.roster.later_attempts(writer):
+            begins = later.segments[0].begins
+            if begins is not None and begins <= self.highest_closed:
+                self._mark_between(begins, begins, now)
 
     def _take_note(self, writer: Writer, note: Note, now: float) -> None:
         if note.kind == "barrier":

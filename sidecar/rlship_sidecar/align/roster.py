@@ -28,6 +28,7 @@ from rlship_sidecar.align.lineage import (
     submitted,
 )
 from rlship_sidecar.rows import RankName
+from rlship_sidecar.tail.listing import is_foreign
 
 MAX_GENERATIONS = 16  # of a family: who has more ancestors is its own root
 _MAX_OUTSIDE = 1024  # steps of which is kept which jobs have no part in them
@@ -452,6 +453,27 @@ class Roster:
             for rank, roots in replica.roots.items():
                 if rank != opened.rank:
                     yield from (other for other in roots if (other.open.world or MAX_WORLD) <= opened.rank)
+
+    def gone_before(self, writer: Writer) -> float | None:
+        """The greatest `t` of the lines of a root writer's earlier attempts, in its submission; None without any."""
+        if writer.root is not writer or is_foreign(writer.file):
+            return None
+        times = [
+            max(one.open.t, one.newest_t)
+            for one in self._of_rank(writer)
+            if one.open.attempt < writer.open.attempt and one.submission == writer.submission
+        ]
+        return max(times, default=None)
+
+    def later_attempts(self, writer: Writer) -> list[Writer]:
+        """Root writers of its rank for which it may be the life before."""
+        if writer.root is not writer or is_foreign(writer.file):
+            return []
+        return [one for one in self._of_rank(writer) if one.open.attempt > writer.open.attempt]
+
+    def _of_rank(self, writer: Writer) -> list[Writer]:
+        roots = self._replicas[writer.open.replica].roots[writer.open.rank]
+        return [one for one in roots if not is_foreign(one.file)] if len(roots) > 1 else []
 
     def jobs(self) -> list[SubmittedJob]:
         """All jobs that root writers name."""

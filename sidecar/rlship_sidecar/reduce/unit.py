@@ -38,6 +38,7 @@ from rlship_sidecar.reduce.naming import LEAD_STEPS, POLICY_VERSION, Naming
 from rlship_sidecar.reduce.nonfinite import who_was_nonfinite
 from rlship_sidecar.reduce.per_rank import NAMES, rank_name, scalars
 from rlship_sidecar.reduce.rates import Seconds, between_barriers
+from rlship_sidecar.reduce.returns import at_step
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.sheets import Headings, Sheet, segments_of, sheets_of
 from rlship_sidecar.reduce.values import UNDEFINED, PerRank, Reduced, ReducedValue, add_lag
@@ -64,7 +65,8 @@ def reduce_unit(
     expected, missing, absent = roster.coverage(unit.index)
     alone = expected + sum(last - first + 1 for _, first, last in absent) <= 1
     found = reduce_window(window, roster, Manner(Naming(unit.actor), rules, over, alone=alone))
-    for name, value in measured(window.barriers, clocks, roster).items():
+    derived = measured(window.barriers, clocks, roster) | at_step(unit.index, found.order.segments, window, roster)
+    for name, value in derived.items():
         key = f"{unit.actor}/{name}"
         if key not in found.taken:
             found.values[key] = value

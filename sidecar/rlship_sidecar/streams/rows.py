@@ -19,6 +19,7 @@ from rlship_sidecar.decode.lines import StreamLine
 from rlship_sidecar.reduce.general import Manner
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.nonfinite import who_was_nonfinite
+from rlship_sidecar.reduce.returns import in_stream
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_window
 from rlship_sidecar.reduce.values import add_lag
@@ -199,6 +200,10 @@ def _row(
     alone = _alone(crew, at.clocks, span[1])
     found = reduce_window(window, crew.roster, Manner(naming, at.rules, seconds, superseding=False, alone=alone))
     add_lag(naming, found, lead_step)
+    if not naming.aligned:  # an actor with steps has them in the rows of steps
+        for name, value in in_stream(found.order.segments, window, crew.roster).items():
+            if (key := naming.plain(name)) not in found.taken:
+                found.values[key] = value
     expected, behind = _expected(crew, at.clocks, *span)
     present = {segment.writer.rank for segment in found.order.segments}
     return Row(

@@ -156,9 +156,18 @@ class ExperimentStreams:
             if child.point_t is not None:
                 self.of(name).affected.points(child, now)
             self.of(name).counts_otherwise(child, now)
+        self._returns_moved(moved, now)
         if name == self.config.lead and moved:
             known = self.timeline.sources()
             self._is_stale = self._is_stale or any(one.root is one or one.file in known for one in moved)
+
+    def _returns_moved(self, writers: Iterable[Writer], now: float) -> None:
+        """Rows in which later attempts of these writers' ranks came back say since when they were gone."""
+        for writer in writers:
+            for later in self._actors[writer.open.actor].roster.later_attempts(writer):
+                if later.stream_t is not None:
+                    t = self.clocks.corrected(later.open.host, later.stream_t)
+                    self.of(writer.open.actor).affected.at(t, now)
 
     def catch_up(self, now: float) -> None:
         """Make the timeline anew if writers of the lead count otherwise. Call it once a look has read the files: each
@@ -202,8 +211,11 @@ class ExperimentStreams:
             if shift is not None:
                 self._shift(shift, now)
         self.of(name).apply(writer, batch, before_t, now)
-        for root in self._actors[name].beside:
+        beside = self._actors[name].beside
+        for root in beside:
             self.of(name).counts_otherwise(root, now)
+        if writer.newest_t > before_t:
+            self._returns_moved((writer, *beside), now)
         if batch.barriers and writer.root is writer:
             for barriers in batch.barriers:
                 self._times.note(host, name, barriers, batch.newest_t)

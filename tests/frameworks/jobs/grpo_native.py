@@ -5,6 +5,7 @@ it logged: step -> metric -> value. What it logs once at the end is checked in t
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rlship.integrations.trainer import RESULTS
 
 
 def main(folder: str, truth: str) -> None:
+    os.environ["RLSHIP_LEDGER_SHARE"] = "1"
     data = Dataset.from_dict({"prompt": ["a b c", "d e f", "g h i", "j a b"] * 8})
     arguments = GRPOConfig(
         output_dir=folder,
@@ -57,7 +59,9 @@ def main(folder: str, truth: str) -> None:
 
 
 def check(folder: Path, arguments: dict[str, object], results: dict[str, float]) -> None:
-    """The file has all arguments, the results, and the completions of six steps and two evaluations."""
+    """The file has all arguments, the results, the completions of six steps and two evaluations, and in the ledger the
+    group of each step with the same tokens at each hop.
+    """
     (path,) = (folder / "rlship").glob("*.jsonl")
     records = [json.loads(line) for line in path.read_bytes().splitlines()]
     runs = [record for record in records if record.get("kind") == "run"]
@@ -65,6 +69,10 @@ def check(folder: Path, arguments: dict[str, object], results: dict[str, float])
     dropped = {name.partition(".")[2] for record in runs for name in record.get("dropped", [])}
     assert not arguments.keys() - config - dropped, arguments.keys() - config - dropped
     assert {name: value for record in runs for name, value in record.get("summary", {}).items()} == results
+    ledger = [(one["key"], one["hop"], one["d"]["tokens"]) for one in records if one.get("kind") == "ledger"]
+    hops = sorted((f"{n}.0.0", hop) for n in range(1, 7) for hop in ("generated", "rewarded", "trained"))
+    assert sorted((key, hop) for key, hop, _ in ledger) == hops, ledger
+    assert len({(key, *tokens) for key, _, tokens in ledger}) == 6, ledger
     tables = {(one["table"], one["step"]) for one in records if one.get("kind") == "sample"}
     assert tables == {("completions", n) for n in range(1, 7)} | {("eval_completions", n) for n in (3, 6)}, tables
 
