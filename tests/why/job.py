@@ -31,8 +31,6 @@ class Now:
     factor: dict[str, float] = field(default_factory=dict)
     value: dict[str, float] = field(default_factory=dict)
     behind: dict[int, int] = field(default_factory=dict)
-    own: dict[tuple[str, int], float] = field(default_factory=dict)
-    slow_step: float = 1.0
     slow_rank: float = 1.0
     hot_node: float = 0.0
 
@@ -40,10 +38,6 @@ class Now:
         """A value near its usual one."""
         noisy = usual * math.exp(self.noise.gauss(0, spread)) * self.factor.get(name, 1.0)
         return self.value.get(name, noisy)
-
-    def job_s(self, actor: str, at: int) -> float:
-        """A metric of the job's own, which no sign is about: seconds of whatever a process does."""
-        return 0.8 * math.exp(self.noise.gauss(0, 0.1)) * self.own.get((actor, at), 1.0)
 
 
 Fault = Callable[[Now], None]
@@ -84,8 +78,6 @@ class Job:
     fault: Fault = healthy
     restarted: int | None = None  # the generator that begins anew when the fault does
     steps: int = 90
-    generators: int = GENERATORS
-    own: bool = False  # each process logs a metric of the job's own
     seed: int = 1
     _clock: float = T0
 
@@ -93,7 +85,7 @@ class Job:
         """Write everything; returns the folder."""
         with ExitStack() as stack:
             trainers = [self._logger(stack, "trainer", "0", rank, RANKS) for rank in range(RANKS)]
-            generators = [self._logger(stack, "generator", str(at), 0, 1) for at in range(self.generators)]
+            generators = [self._logger(stack, "generator", str(at), 0, 1) for at in range(GENERATORS)]
             reward = self._logger(stack, "reward", "0", 0, 1)
             nodes = [self._logger(stack, "node", f"n{at}", 0, None, host=f"n{at}") for at in range(2)]
             noise = random.Random(self.seed)
@@ -123,8 +115,6 @@ class Job:
         made = Logger(str(self.folder), identity, clock=lambda: self._clock, timing=Timing(beat=1e9, look=1e9))
         made.steps.count(False)
         made.start()
-        if self.own:
-            made.define({"job_s": "mean"}, per_rank=True)
         made.flush()  # so that its file begins now, by the job's clock
         stack.callback(made.close)
         return made
@@ -132,7 +122,7 @@ class Job:
     def _step(
         self, now: Now, trainers: list[Logger], generators: list[Logger], reward: Logger, nodes: list[Logger]
     ) -> None:
-        self._clock += STEP_S / 2 * now.slow_step
+        self._clock += STEP_S / 2
         for at, generator in enumerate(generators):
             generator.log(
                 {
@@ -140,14 +130,12 @@ class Job:
                     "perf/stage_s/rollout": now.near("perf/stage_s/rollout", 5.0),
                     "gen/kv_usage": min(1.0, now.near("gen/kv_usage", 0.6)),
                     "env/timeouts": now.value.get("env/timeouts", 0.0),
-                    **self._own(now, "generator", at),
                 }
             )
         reward.log(
             {
                 "rwd/latency_s": now.near("rwd/latency_s", 1.0, 0.1),
                 "rwd/timeouts": now.value.get("rwd/timeouts", 0.0),
-                **self._own(now, "reward", 0),
             },
             step=now.step,
         )
@@ -157,7 +145,7 @@ class Job:
             node.log(
                 {"node/gpu_temp": 60 + now.noise.gauss(0, 1) + hot, "node/gpu_throttle/hw_thermal": float(hot > 20)}
             )
-        self._clock += STEP_S / 2 * now.slow_step
+        self._clock += STEP_S / 2
         for rank, one in enumerate(trainers):
             values = trainer(now)
             active = 4.0 * math.exp(now.noise.gauss(0, 0.02)) * (now.slow_rank if rank == 2 else 1.0)
@@ -166,8 +154,5 @@ class Job:
             if rank == 0:
                 done = 1 - math.exp(-now.step / 100)
                 own["reward/total"] = now.value.get("reward/total", 0.2 + 0.4 * done + now.noise.gauss(0, 0.01))
-            one.log({**values, **own, **self._own(now, "trainer", rank)}, step=now.step)
+            one.log({**values, **own}, step=now.step)
             one.barrier(now.step)
-
-    def _own(self, now: Now, actor: str, at: int) -> dict[str, float]:
-        return {"job_s": now.job_s(actor, at)} if self.own else {}

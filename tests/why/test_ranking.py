@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.alerts.episodes import FIRING, Episode, Moment
 from rlship_sidecar.alerts.rules import rules_of
-from rlship_sidecar.why.evidence import ABSENT, BEFORE, LATE, SHOWS, UNKNOWN, Evidence, Size
+from rlship_sidecar.why.evidence import ABSENT, BEFORE, LATE, SHOWS, UNKNOWN, Evidence
 from rlship_sidecar.why.graph import Graph, graph_of, read
 from rlship_sidecar.why.ranking import UNKNOWN_WEIGHT, Around, Explanation, rank, symptoms_of
 
@@ -159,57 +158,6 @@ def test_signs_at_one_place_speak_for_a_cause() -> None:
     assert weight("trainer/0.2", "node/0.1") == 1
     assert weight("trainer/0.2", "node/0.1", trainer__2="n1", node__1="n1") == 2.5
     assert weight("trainer/0.2", "node/0.1", trainer__2="n0", node__1="n1") == 1 / 2.5
-
-
-def test_the_symptom_and_silence_are_no_proof() -> None:
-    """An unknown cause lacks the signs of others too, so that they do not show lifts no cause of the symptom alone."""
-    signs = CHAIN | {name: sign() for name in "pqr"}
-    made = graph(signs, a=cause(strong=["down"], weak=["not p", "not q", "not r"]), b=cause(strong=["down", "not p"]))
-    said = weights(answer(made, [shows("down"), *map(without, "pqr")]))
-    assert (said["a"], said["b"], said["unknown"]) == (2.5, 20, UNKNOWN_WEIGHT)
-
-
-def test_what_a_cause_leaves_unexplained_speaks_against_it() -> None:
-    """A rank or an actor on the data's way to its place, or another rank of its actor, that changed no later; not what
-    lies behind it, what it explains, or what its own evidence is of.
-    """
-    made = graph({"up": sign("down"), "down": sign()}, c=cause(strong=["up"]))
-
-    def weight(actor: str, at: int = 90, rank: str = "", of: str = "trainer", of_rank: str = "") -> float:
-        other = shows("\0", at, rank=rank, actor=actor)
-        found = [shows("up", 90, actor=of, rank=of_rank), shows("down")]
-        return weights(answer(made, found, lead="trainer", beyond=(other,)))["c"]
-
-    assert weight("generator") == weight("buffer") == weight("of_the_job") == 8 / 2.5
-    assert weight("generator", rank="generator/1.0") == 1
-    assert weight("generator", 94) == weight("generator", 94, "generator/1.0") == 8  # later
-    assert weight("trainer") == weight("trainer", of="generator") == weight("of_the_job", of="reward") == 8
-    assert weight("trainer", rank="trainer/0.1", of_rank="trainer/0.2") == 1
-    assert weight("trainer", rank="trainer/0.1", of_rank="trainer/0.1") == weight("trainer", rank="trainer/0.1") == 8
-    known = {"up": sign("down"), "apart": sign("down"), "down": sign()}
-    one, both = graph(known, c=cause(strong=["up"])), graph(known, c=cause(strong=["up"], weak=["apart"]))
-    found = [shows("up", 90), shows("apart", 90, rank="generator/1.0", actor="generator"), shows("down")]
-    assert weights(answer(one, found, lead="trainer"))["c"] == 1
-    assert weights(answer(both, found, lead="trainer"))["c"] == 20
-
-
-def test_unknown_is_at_the_rank_that_stands_apart() -> None:
-    """Else where most changed of what came first, before what the lead logs of it."""
-    made = graph({"down": sign()})
-
-    def place(*found: Evidence) -> str:
-        (unknown,) = answer(made, [shows("down")], lead="trainer", beyond=found).candidates
-        return unknown.place
-
-    def of(actor: str, ratio: float, at: int = 95) -> Evidence:
-        return replace(shows("\0", at, actor=actor), size=Size(ratio, 1.0, ratio, None))
-
-    apart = shows("\0", 98, rank="generator/1.0", actor="generator")
-    assert place() == "trainer"
-    assert place(of("buffer", 9.0), of("reward", 0.5), of("generator", 2.0)) == "buffer"
-    assert place(of("buffer", 9.0), of("generator", 2.0, 90)) == "generator"
-    assert place(of("buffer", 9.0), apart) == "generator/1.0"
-    assert place(shows("\0", 104, actor="buffer")) == "trainer"  # it came later
 
 
 def test_unknown_is_at_what_came_first() -> None:

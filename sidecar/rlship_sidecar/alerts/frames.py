@@ -36,7 +36,7 @@ _ADDED_UP = (MISSING, SHORT, EXPECTED)  # over actors
 NONFINITE = "/nonfinite"
 JOINED = (STEP, ALIGNED, LEDGER)  # the kinds of rows that say something of a step of the lead
 MAX_PLACES = 16  # of the ranks that are missing or short, of which a frame names the first
-ENDS = frozenset((*REDUCTIONS, "nonfinite", "argmax_rank", "argmax_replica"))
+_ENDS = frozenset((*REDUCTIONS, "nonfinite", "argmax_rank", "argmax_replica"))
 _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
 
 RankValues = Sequence[tuple[str, float]]  # by place, `<actor>/<replica>.<rank>`
@@ -145,11 +145,6 @@ def _ones(actor: str, ranks: Iterable[RankName]) -> RankValues:
     return tuple((f"{actor}/{one.replica}.{one.rank}", 1.0) for one in islice(ranks, MAX_PLACES))
 
 
-def names_of(actor: str, key: str, lead: str) -> list[str]:
-    """All names under which rules may ask for a row's key."""
-    return [one.name for one in _names(actor, key, lead)]
-
-
 def _names(actor: str, key: str, lead: str) -> Iterator[_Named]:
     """All names of a row's key."""
     yield _Named(key, 1.0, 0)
@@ -159,7 +154,7 @@ def _names(actor: str, key: str, lead: str) -> Iterator[_Named]:
     found = _catalogued(actor, path, "", lead)
     if found is None:
         head, _, end = path.rpartition("/")
-        found = _catalogued(actor, head, end, lead) if head and end in ENDS else None
+        found = _catalogued(actor, head, end, lead) if head and end in _ENDS else None
     if found is not None:
         yield found
 

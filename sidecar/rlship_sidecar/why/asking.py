@@ -14,7 +14,6 @@ from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.alerts.signals import Signal
 from rlship_sidecar.rows import Row
 from rlship_sidecar.similar import similar
-from rlship_sidecar.why.beyond import changed, detectors_beyond
 from rlship_sidecar.why.evidence import Evidence, observe
 from rlship_sidecar.why.graph import BOTH, DOWN, UP, Graph, entry_of
 from rlship_sidecar.why.ranking import Around, Explanation, rank, symptoms_of
@@ -108,18 +107,17 @@ def reply_to(
     if episode is None:
         return Reply(_calm(question, len(asked)), last=last)
     detectors = survey.detectors(graph)
-    beyond = detectors_beyond(survey.ranked, detectors, lead)
-    window = window_of(read(), episode, survey, [*detectors, *beyond], past)
+    window = window_of(read(), episode, survey, detectors, past)
     if window is None:
         return Reply("the rows changed while they were read; ask again", last=last)
     lag = lag_of(window)
     evidence = {name: _placed(one, window, graph, files) for name, one in observe(window, detectors, lag).items()}
     every = (*own, *rules)
     symptoms = symptoms_of(episode, every, graph, evidence)
-    more = changed(window, beyond, lag)
-    ranks = {one.rank for one in (*evidence.values(), *more)} | {episode.place}
-    where = files.hosts(ranks - {""})
-    answer = rank(graph, episode, symptoms, evidence, Around(lag, where, lead, more))
+    where = files.hosts(
+        {one.rank for one in evidence.values() if one.rank} | ({episode.place} if episode.place else set())
+    )
+    answer = rank(graph, episode, symptoms, evidence, Around(lag, where, lead))
     others = tuple(one for one in episodes if one.id != episode.id and _is_near(one, episode))
     about = next((rule.about for rule in every if rule.name == episode.rule), "")
     return Reply("", answer, others, last, about, where)

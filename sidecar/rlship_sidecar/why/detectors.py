@@ -131,12 +131,9 @@ def standing_out(detector: Detector, values: RankValues) -> RankValues:
     """Of the ranks of a frame the median, and those that stand apart. Few, so that many frames fit into memory."""
     if detector.signal is None or len(values) < detector.sign.ranks:
         return ()
-    numbers = sorted(value for _, value in values)
-    if numbers[0] > 0 and numbers[-1] < detector.signal.ratio * numbers[0]:
-        return ((INSIDE, median(numbers)),)  # mostly it is so, and quick to see
     found = dict(values)
     out = sorted(apart(detector.signal, values), key=lambda place: (-abs(found[place]), place))[:8]
-    return ((INSIDE, median(numbers)), *((place, found[place]) for place in out))
+    return ((INSIDE, median(sorted(found.values()))), *((place, found[place]) for place in out))
 
 
 def follow(detector: Detector, frames: Sequence[StepFrame]) -> SignCourse:

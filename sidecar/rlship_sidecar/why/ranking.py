@@ -7,7 +7,6 @@ always a candidate.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,7 +15,6 @@ from typing import NamedTuple
 from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.alerts.signals import Signal
-from rlship_sidecar.why.beyond import first_of, unexplained
 from rlship_sidecar.why.evidence import ABSENT, BEFORE, LATE, LATER_THAN, SHOWS, UNKNOWN, Evidence
 from rlship_sidecar.why.graph import BOTH, DOWN, STRENGTHS, UP, Cause, EvidencePart, Graph, Sign
 
@@ -31,14 +29,11 @@ FOR, AGAINST, EXPLAINED, TOO_LATE, OLD, OPEN = "for", "against", "explained", "t
 
 
 class Around(NamedTuple):
-    """What else is known: by how many steps effects may lag, the hosts of ranks that stand out, the lead, and what
-    changed that no sign is about.
-    """
+    """What else is known: by how many steps effects may lag, the hosts of ranks that stand out, and the lead."""
 
     lag: int = 0
     hosts: Mapping[str, str] = MappingProxyType({})
     lead: str = ""
-    beyond: tuple[Evidence, ...] = ()
 
 
 NOWHERE = Around()
@@ -56,16 +51,13 @@ class JudgedPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A cause with its weight. `cause` is None for `unknown`. `order` names signs that came in the wrong order.
-    `beyond` is what changed that it does not explain; of `unknown`, what shows its place.
-    """
+    """A cause with its weight. `cause` is None for `unknown`. `order` names signs that came in the wrong order."""
 
     cause: Cause | None
     weight: float
     place: str
     found: tuple[JudgedPart, ...] = ()
     order: tuple[tuple[str, str], ...] = ()
-    beyond: tuple[Evidence, ...] = ()
 
     def of(self, *verdicts: str) -> list[JudgedPart]:
         """The parts of its evidence with one of these verdicts."""
@@ -136,7 +128,7 @@ def rank(
     ruled_out = [one for one in candidates if one.weight <= RULED_OUT]
     # A cause of which nothing shows is no candidate, however little speaks against it.
     left = [one for one in candidates if one.supporting]
-    left.append(_unknown(graph, roots, evidence, around, episode.place))
+    left.append(Candidate(None, UNKNOWN_WEIGHT, _origin(graph, roots, evidence, around.lead) or episode.place))
     left.sort(key=_rank_key)
     return Explanation(
         episode,
@@ -152,19 +144,6 @@ def _rank_key(one: Candidate) -> tuple[float, int, int]:
     """The greater weight first; then what has more evidence, then what began first, then the order of the graph."""
     shown = one.supporting
     return -one.weight, -len(shown), min((found.evidence.at for found in shown), default=0)
-
-
-def _unknown(
-    graph: Graph, roots: Sequence[str], evidence: Mapping[str, Evidence], around: Around, place: str
-) -> Candidate:
-    """`unknown`, at the rank that stands apart or the actor in which something happened first."""
-    origin = _origin(graph, roots, evidence, around.lead)
-    known = evidence[roots[0]] if roots else None
-    first = first_of(around.beyond, math.inf if known is None else known.at)
-    # A sign of the lead's that names no rank says what follows, not where it began.
-    if first is None or (known is not None and (known.rank or (not first.rank and origin != around.lead))):
-        return Candidate(None, UNKNOWN_WEIGHT, origin or place)
-    return Candidate(None, UNKNOWN_WEIGHT, first.place, beyond=(first,))
 
 
 def _origin(graph: Graph, roots: Sequence[str], evidence: Mapping[str, Evidence], lead: str) -> str:
@@ -189,10 +168,6 @@ class _Physics:
     def reached(self, sign: str) -> frozenset[str]:
         """A sign and all to which it leads."""
         return self._graph.reached[sign]
-
-    def shows(self, cause: Cause, sign: str) -> bool:
-        """Whether a sign is one of a cause's, or may follow from one."""
-        return any(sign in self.reached(own) for own in cause.shows)
 
     def follows(self, sign: str, other: str) -> bool:
         """Whether a sign that shows can follow from another one: in the graph, in order, and soon enough."""
@@ -271,37 +246,23 @@ def _candidate(
     shown = [one.part.sign for one in found if one.verdict == FOR and one.part.wanted]
     order = tuple(physics.disorder(shown))
     weight *= _locality([evidence[name].rank for name in shown if evidence[name].rank], around.hosts)
-    place = physics.place(cause, found, around.lead)
-    apart = [
-        one for name, one in evidence.items() if one.rank and one.state == SHOWS and not physics.shows(cause, name)
-    ]
-    beyond = tuple(unexplained((*apart, *around.beyond), place, [evidence[name] for name in shown], around.lead))
-    if beyond:
-        weight /= STRENGTHS["strong" if any(one.rank for one in beyond) else "weak"]
-    return Candidate(cause, weight / ORDER_WEIGHT ** len(order), place, found, order, beyond)
+    return Candidate(cause, weight / ORDER_WEIGHT ** len(order), physics.place(cause, found, around.lead), found, order)
 
 
 def _weight(found: Sequence[JudgedPart]) -> float:
-    """The product of all factors. What does not show tells causes apart, and makes no cause: weak signs of that kind
-    count where a decisive or strong sign shows, and what shows for the cause comes to more than `unknown` has: an
-    unknown cause does not have them either. Together such signs come to no more than one strong sign, and so do all
-    weak ones against it.
+    """The product of all factors. What does not show tells causes apart, and makes no cause: it counts where a decisive
+    or strong sign shows. Together such signs come to no more than one strong sign, and so do all weak ones against it.
     """
-    weight, silent, calm, doubt, distinctive = 1.0, 1.0, 1.0, 1.0, False
+    weight, silent, doubt, distinctive = 1.0, 1.0, 1.0, False
     for one in found:
         if one.verdict == FOR and not one.part.wanted:
-            silent *= one.factor if one.part.strength != "weak" else 1.0
-            calm *= one.factor if one.part.strength == "weak" else 1.0
+            silent *= one.factor
         elif one.verdict == AGAINST and one.part.strength == "weak":
             doubt *= one.factor
         else:
             weight *= one.factor
             distinctive = distinctive or (one.verdict == FOR and one.part.strength != "weak")
-    if not distinctive:
-        silent = calm = 1.0
-    elif weight * silent <= UNKNOWN_WEIGHT:
-        calm = 1.0
-    return weight * max(doubt, 1 / MANY) * min(silent * calm, MANY)
+    return weight * max(doubt, 1 / MANY) * (min(silent, MANY) if distinctive else 1.0)
 
 
 def _locality(ranks: Sequence[str], hosts: Mapping[str, str]) -> float:

@@ -75,17 +75,14 @@ class Text:
         said = f"unknown at {place}" if one.cause is None else f"{one.cause.says}" + f" [{place}]" * bool(place)
         weight = f"weight {number(one.weight)}"
         yield from self._wrapped(f"{rank}. {said}, {weight}", "", "   ", 2)
-        roots = [*one.beyond, *(answer.evidence[name] for name in answer.roots)]
-        found = sorted(roots, key=lambda evidence: evidence.at) if one.cause is None else self._shown(one)
+        found = [answer.evidence[name] for name in answer.roots] if one.cause is None else self._shown(one)
         for evidence in found[: MAX_EVIDENCE if first else 1]:
             yield self._fit(INDENT + self._evidence(evidence, one.place))
         if len(found) > MAX_EVIDENCE and first:
             yield f"{INDENT}and {len(found) - MAX_EVIDENCE} more (--json)"
         if one.cause is None or not first:
             return
-        against = [f"{self._says(other)} at {self._clean(other.place, 60)}" for other in one.beyond]
-        against += [self._against(found) for found in one.of(AGAINST, TOO_LATE, EXPLAINED, OLD) if _matters(found)]
-        if against:
+        if against := [self._against(found) for found in one.of(AGAINST, TOO_LATE, EXPLAINED, OLD) if _matters(found)]:
             yield from self._wrapped(f"against: {self._list(against, 3)}", INDENT, INDENT + "  ", 2)
         for what, text in (("look at", one.cause.look), ("try", one.cause.remedy)):
             if text:
@@ -96,15 +93,11 @@ class Text:
 
     def _evidence(self, one: Evidence, at: str) -> str:
         step = "" if one.onset is None else f"step {one.onset.step}  "
-        says = self._says(one)
+        says = self._clean(self._graph.signs[one.sign].says, 100)
         size = f": {size_text(one.size)}" if one.size is not None else ""
         place = f" at {self._clean(one.rank, 60)}" if one.rank and one.rank != at else ""
         whole = f"{step}{says}{place}{size}"
         return whole if len(INDENT + whole) <= WIDTH else f"{step}{says}{size}"
-
-    def _says(self, one: Evidence) -> str:
-        sign = self._graph.signs.get(one.sign)
-        return self._clean(f"{one.metric} changed" if sign is None else sign.says, 100)
 
     def _against(self, found: JudgedPart) -> str:
         says = self._clean(self._graph.signs[found.part.sign].says, 100)
@@ -227,8 +220,7 @@ def _candidate(one: Candidate, hosts: Mapping[str, str], answer: Explanation) ->
     cause = one.cause
     place = {"place": one.place, "host": hosts.get(one.place)}
     if cause is None:
-        begins = {"begins_with": list(answer.roots), "beyond": [_beyond(other, answer) for other in one.beyond]}
-        return {"cause": "unknown", "weight": one.weight, **place, **begins}
+        return {"cause": "unknown", "weight": one.weight, **place, "begins_with": list(answer.roots)}
     return {
         "cause": cause.name,
         "says": cause.says,
@@ -239,21 +231,10 @@ def _candidate(one: Candidate, hosts: Mapping[str, str], answer: Explanation) ->
         "not_counted": [_part(found) for found in one.of(EXPLAINED, TOO_LATE, OLD)],
         "not_logged": [_part(found) for found in one.of(OPEN)],
         "wrong_order": [list(pair) for pair in one.order],
-        "unexplained": [_beyond(other, answer) for other in one.beyond],
         "look": cause.look,
         "try": cause.remedy,
         "source": cause.source,
     }
-
-
-def _beyond(one: Evidence, answer: Explanation) -> dict[str, Any]:
-    """What changed that a cause does not explain; `sign` is None where the graph has none of it."""
-    sign = one.sign if one.sign in answer.evidence else None
-    return {"sign": sign, "metric": one.metric, "place": one.place, "onset": _moment(one.onset), "size": _sized(one)}
-
-
-def _sized(one: Evidence) -> dict[str, float | None] | None:
-    return None if one.size is None else {name: _finite(value) for name, value in one.size._asdict().items()}
 
 
 def _part(found: JudgedPart) -> dict[str, Any]:
@@ -269,7 +250,7 @@ def _evidence(one: Evidence, graph: Graph) -> dict[str, Any]:
         "metric": one.metric,
         "onset": _moment(one.onset),
         "last": _moment(one.last),
-        "size": _sized(one),
+        "size": None if one.size is None else {name: _finite(value) for name, value in one.size._asdict().items()},
         "actor": one.actor,
         "kind": one.kind,
         "row": one.row,

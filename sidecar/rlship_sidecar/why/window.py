@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rlship_formats.catalogue.metrics import lookup
 from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.evaluation import History
-from rlship_sidecar.alerts.frames import JOINED, FrameNames, Frames, Part, RankValues, StepFrame
+from rlship_sidecar.alerts.frames import FrameNames, Frames, Part, RankValues, StepFrame
 from rlship_sidecar.rows import ALIGNED, LEDGER, STEP, Row, Unit
 from rlship_sidecar.why.detectors import INSIDE, RESTARTS, Detector, detectors_of, standing_out, wanted
 from rlship_sidecar.why.graph import Graph
@@ -35,7 +35,6 @@ class Survey:
     """What has to be known of all rows before a window can be chosen, gathered while they pass by.
 
     The steps of the lead, the names that stand for `<name>` in `families`, and the keys of rows unless `keys` is None.
-    `ranked` has by actor and key of what may join a frame of how many ranks its first row has values.
     """
 
     lead: str
@@ -43,7 +42,6 @@ class Survey:
     steps: set[int] = field(default_factory=set)
     names: dict[str, list[str]] = field(default_factory=dict)
     keys: set[str] | None = None
-    ranked: dict[tuple[str, str], int] = field(default_factory=dict)
     _seen: set[tuple[str, str]] = field(default_factory=set)
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -62,8 +60,6 @@ class Survey:
             if (row.unit.actor, key) in self._seen or len(self._seen) > MAX_KEYS:
                 continue
             self._seen.add((row.unit.actor, key))
-            if row.unit.kind in JOINED:
-                self.ranked[row.unit.actor, key] = len(row.per_rank.get(key, ()))
             path = key.removeprefix(f"{row.unit.actor}/").removeprefix("aligned/")
             found = lookup(row.unit.actor, path)
             if found is not None and found.name in self.families:
