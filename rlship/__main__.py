@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -12,8 +13,11 @@ def main() -> None:
     """Run the command line. If only the writer is installed, explain how to install the rest and exit with code 1."""
     drop_hook(os.environ)  # its own client of W&B, and that of its children, is the real one
     try:
+        gc.disable()  # what an import makes stays: looking through it for garbage takes a tenth of the start
         from rlship_sidecar.cli import main as command
 
+        gc.freeze()
+        gc.enable()
         command()
     except ModuleNotFoundError as error:
         needed, missing = _needed()

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship_sidecar.alerts.episodes import Episode
+from rlship_sidecar.alerts.episodes import Episode, RuleSteps, start, step
 from rlship_sidecar.alerts.evaluation import Evaluation
 from rlship_sidecar.alerts.frames import StepFrame
+from rlship_sidecar.alerts.kept import pack_state
 from rlship_sidecar.alerts.rules import Rule, each_rule
+from rlship_sidecar.alerts.signals import Signal, apart, median
 from tests.alerts.definition import episodes_of
 from tests.kit.cases import few
 
@@ -148,6 +150,72 @@ def from_scratch(rules: tuple[Rule, ...], given: Sequence[StepFrame]) -> list[Ep
 def test_the_engine_says_what_the_definition_says(one: Rule, given_frames: list[StepFrame]) -> None:
     """Of every kind of signal, with values that are missing, odd steps and restarts."""
     assert sorted(forms(from_scratch((one,), given_frames)), key=str) == sorted(episodes_of(one, given_frames), key=str)
+
+
+QUIET = (
+    rule(
+        {
+            "x": {"kind": "above", "metric": "a", "high": 2, "hold": 2, "missing": "false"},
+            "y": {"kind": "growth", "metric": "b", "size": 1, "window": 8, "missing": "true", "hold": 1},
+            "z": {"kind": "level", "metric": ["b", "c"], "ratio": 1.5, "window": 8, "warmup": 4, "missing": "true"},
+        },
+        warning="x or (y and z)",
+        critical="y and not x",
+        need=[2, 3],
+    ),
+    rule({"s": {"kind": "above", "metric": "a", "high": 2, "missing": "true"}}, warning="not s", need=[3, 3]),
+)
+
+
+@given(given_frames=frames(), data=st.data())
+@settings(max_examples=few(100), deadline=None)
+def test_a_rule_taken_over_many_frames_says_what_it_says_one_by_one(
+    given_frames: list[StepFrame], data: st.DataObject
+) -> None:
+    """Bit for bit, in stretches of any length, some of which lack metrics from their first frame to their last."""
+    stretches, states = [], {rule: start(rule) for rule in (*RULES, *QUIET)}
+    while given_frames:
+        count = data.draw(st.integers(1, 16))
+        lacking = data.draw(st.sets(st.sampled_from((*NAMES, "coverage/missing", "coverage/short"))))
+        stretches.append(
+            [
+                StepFrame(
+                    *(one.lineage, one.index, one.t),
+                    {name: value for name, value in one.values.items() if name not in lacking},
+                    {name: ranks for name, ranks in one.ranks.items() if name not in lacking},
+                )
+                for one in given_frames[:count]
+            ]
+        )
+        given_frames = given_frames[count:]
+    for one, before in states.items():
+        steps, state, other = RuleSteps(one), before, before
+        for stretch in stretches:
+            for frame, (after, ended) in zip(stretch, steps.over(stretch, other), strict=True):
+                state, expected = step(one, frame, state)
+                assert pack_state(after) == pack_state(state) and repr(ended) == repr(expected)
+                other = after
+
+
+RANKS = st.lists(VALUES | st.sampled_from((-0.0, 5e-324, -5e-324, 1e300)), min_size=2, max_size=12)
+
+
+@given(values=RANKS, direction=st.sampled_from(("up", "down", "both")), data=st.data())
+@settings(max_examples=few(300), deadline=None)
+def test_ranks_that_are_apart_are_those_that_differ_from_the_others(
+    values: list[float], direction: str, data: st.DataObject
+) -> None:
+    """Each rank beside the median of all others, worked out by itself."""
+    ratio, floor = (data.draw(st.sampled_from(one)) for one in ((1.0, 1.2, 2.0), (0.0, 0.3, 2.0)))
+    found = []
+    for at, value in enumerate(values):
+        middle = median(sorted(values[:at] + values[at + 1 :]))
+        up = value - middle >= floor and value >= ratio * middle
+        down = middle - value >= floor and value * ratio <= middle
+        if (up and direction != "down") or (down and direction != "up"):
+            found.append(str(at))
+    signal = Signal("s", "peer", ("a",), direction=direction, ratio=ratio, floor=floor)
+    assert apart(signal, [(str(at), value) for at, value in enumerate(values)]) == tuple(found)
 
 
 @given(given_frames=frames(), data=st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 
 from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.frames import FrameNames, Frames, StepFrame
@@ -155,6 +156,16 @@ def test_a_row_that_is_read_for_frames_alone_says_the_same() -> None:
         replace(whole, per_rank={**whole.per_rank, "trainer/rwd/latency_s": [("0.0", 9.0)]})
     )
     assert other != of_figures and len(of_figures.ranks["rwd/latency_s"]) == 2
+
+
+def test_rows_with_other_keys_are_read_as_if_they_were_the_first() -> None:
+    """What is remembered of the keys of one row says nothing of those of another one, whatever order they come in."""
+    names = ("train/loss", "train/loss/nonfinite", "train/grad_norm", "bal/rank_active_s", "trainer/own")
+    taker = FrameNames(names, "trainer")
+    keys = ("loss", "actor/loss", "train/loss", "trainer/train/loss", "grad_norm", "own", "trainer/own", "unknown")
+    for chosen in [*combinations(keys, 3), *combinations(reversed(keys), 3), *combinations(keys, 2)]:
+        given = row(1, dict(zip(chosen, (1.0, 2.0, 3.0))), per_rank={chosen[0]: [("0.0", 1.0)]})
+        assert taker.part(given) == FrameNames(names, "trainer").part(given)
 
 
 def test_expected_ranks_add_up() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import threading
@@ -15,6 +16,8 @@ import pytest
 from rlship_sidecar.config import Config
 from rlship_sidecar.daemon import loop as daemon
 from rlship_sidecar.daemon import resting
+from rlship_sidecar.daemon.wake import Wake
+from rlship_sidecar.daemon.watched import open_watched
 from rlship_sidecar.report.status import Status, read_status
 from tests.endtoend.evidence import check_rows, shipped, state_of, stored
 from tests.endtoend.sidecar import DEADLINE_S, RLSHIP, Sidecar, environment, rlship, watching
@@ -63,6 +66,35 @@ def delivered(experiments: list[Path], rows: int = STEPS) -> Callable[[], bool]:
         )
 
     return check
+
+
+def test_an_experiment_keeps_its_place_until_it_is_read(tmp_path: Path) -> None:
+    """Between two pieces of its files all that was read may be delivered, and a line may come after the last look. An
+    experiment that gave up its place then would be looked at again only once its files change.
+    """
+    folder = an_experiment(tmp_path / "done", steps=2_000)
+    wake = Wake()
+    one = open_watched(folder, Config(sinks=()), alone=True)
+    try:
+
+        def look() -> tuple[bool, bool]:
+            more = one.look(time.monotonic(), {}, wake)
+            if not more:
+                one.look_at = math.inf  # no look is due before the next question, however slow this machine is
+            return more, one.yields(time.monotonic(), time.time(), turn_s=-1.0) is not None
+
+        seen = [look()]
+        while seen[-1][0]:
+            seen.append(look())
+        assert len(seen) > 2 and [gave_up for _, gave_up in seen] == [False] * (len(seen) - 1) + [True]
+        grow(folder, 2_000)
+        assert one.yields(time.monotonic(), time.time(), turn_s=-1.0) is None
+        while look()[0]:
+            pass
+        assert one.store.row_count() == 2_001
+    finally:
+        one.close()
+        wake.close()
 
 
 def test_a_finished_experiment_holds_nothing(tmp_path: Path) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import NamedTuple
 
 from rlship_sidecar.alerts.expression import Expression, Truth, least, reasons, truth
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.rules import Rule
-from rlship_sidecar.alerts.signals import START, UNKNOWN, SignalAnswer, State, ask
+from rlship_sidecar.alerts.signals import START, UNKNOWN, SignalAnswer, State, ask, ask_of_nothing
 from rlship_sidecar.rows import Lineage
 
 INACTIVE, PENDING, FIRING, CLEARING, RESOLVED = "inactive", "pending", "firing", "clearing", "resolved"
 SUPERSEDED, WITHDRAWN = "superseded", "withdrawn"
 WARNING, CRITICAL = "warning", "critical"
+MAX_KNOWN = 1000  # truths of a rule's signals of which it is remembered what conditions make of them
 
 
 class Moment(NamedTuple):
@@ -96,13 +99,90 @@ def start(rule: Rule) -> RuleState:
     return RuleState((START,) * len(rule.signals), Course())
 
 
-def step(rule: Rule, frame: StepFrame, state: RuleState) -> tuple[RuleState, tuple[Episode, ...]]:
-    """The state after a frame, and the episodes that end with it."""
+After = tuple[RuleState, tuple[Episode, ...]]
+"""The state after a frame, and the episodes that end with it."""
+
+
+def step(rule: Rule, frame: StepFrame, state: RuleState) -> After:
+    """What a frame leads to. This is the definition of it; `RuleSteps` has the same answers sooner."""
     answers: dict[str, SignalAnswer] = {}
     after = []
     for signal, before in zip(rule.signals, state.signals):
         answers[signal.name], own = ask(signal, frame, before)
         after.append(own)
+    return _decide(rule, frame, answers, tuple(after), state)
+
+
+class RuleSteps:
+    """Takes a rule over frames, as `step` does one by one. What most of them have in common it works out once: what
+    signals say whose metrics they lack, what conditions make of the same truths, and that nothing changes.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._known: dict[tuple[Truth, ...], tuple[Truth, Truth]] = {}
+
+    def over(self, frames: Sequence[StepFrame], state: RuleState) -> list[After]:
+        """What each of these frames leads to, the first of them from `state` on."""
+        rule = self.rule
+        names: set[str] = set()
+        for frame in frames:
+            names.update(frame.values, frame.ranks)
+        answers, signals, asked = [UNKNOWN] * len(rule.signals), list(state.signals), []
+        for at, signal in enumerate(rule.signals):
+            same = ask_of_nothing(signal, names, signals[at])
+            if same is None:
+                asked.append((at, signal))
+            else:
+                answers[at], signals[at] = same
+        truths = [answer.truth for answer in answers]
+        found: list[After] = []
+        for frame in frames:
+            of_place = False
+            for at, signal in asked:
+                answer, signals[at] = ask(signal, frame, signals[at])
+                answers[at], truths[at] = answer, answer.truth
+                of_place = of_place or bool(answer.truth and answer.places)
+            warning, critical = self._holding(tuple(truths))
+            if warning or critical or of_place or state.places or state.course.state != INACTIVE:
+                named = {signal.name: answer for signal, answer in zip(rule.signals, answers)}
+                after = _decide(rule, frame, named, tuple(signals), state)
+            else:
+                after = self._stay(state, tuple(signals), warning, critical), ()
+            found.append(after)
+            if after[0] is state and not asked:  # so it is at all the others, as they say the same
+                return found + found[-1:] * (len(frames) - len(found))
+            state = after[0]
+        return found
+
+    def _holding(self, truths: tuple[Truth, ...]) -> tuple[Truth, Truth]:
+        """What both conditions are where the signals are this, in their order."""
+        found = self._known.get(truths)
+        if found is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            named = dict(zip((signal.name for signal in self.rule.signals), truths))
+            warning, critical = self.rule.warning, self.rule.critical
+            found = self._known[truths] = (
+                None if warning is None else truth(warning, named),
+                None if critical is None else truth(critical, named),
+            )
+        return found
+
+    def _stay(self, state: RuleState, signals: tuple[State, ...], warning: Truth, critical: Truth) -> RuleState:
+        """The state after a frame in which an inactive rule stays so: `follow` without a breach."""
+        course = state.course
+        warned = _remembered(course.warned, warning, self.rule.need[1])
+        alarmed = _remembered(course.alarmed, critical, self.rule.critical_need[1])
+        if warned != course.warned or alarmed != course.alarmed:
+            return RuleState(signals, course._replace(warned=warned, alarmed=alarmed))
+        return state if all(map(is_, signals, state.signals)) else RuleState(signals, course)
+
+
+def _decide(
+    rule: Rule, frame: StepFrame, answers: dict[str, SignalAnswer], after: tuple[State, ...], state: RuleState
+) -> After:
+    """What a frame at which signals say `answers` leads to; `after` are their states after it."""
     courses = {one.place: one for one in state.places}
     for answer in answers.values():
         if answer.truth and answer.places:
@@ -120,7 +200,7 @@ def step(rule: Rule, frame: StepFrame, state: RuleState) -> tuple[RuleState, tup
     if course.state == RESOLVED:
         ended.append(_episode(rule, course, moment))
         course = Course()
-    return RuleState(tuple(after), course, tuple(kept)), tuple(ended)
+    return RuleState(after, course, tuple(kept)), tuple(ended)
 
 
 def _view_of(rule: Rule, answers: dict[str, SignalAnswer], place: str) -> _RuleView:

@@ -17,9 +17,9 @@ from rlship_sidecar.alerts.episodes import (
     Episode,
     Moment,
     RuleState,
+    RuleSteps,
     episodes_of,
     start,
-    step,
 )
 from rlship_sidecar.alerts.frames import FrameChange, FrameNames, Frames, StepFrame
 from rlship_sidecar.alerts.rules import Rule, wanted
@@ -36,10 +36,11 @@ class _RuleRun:
     the pieces to evaluate, ascending.
     """
 
-    __slots__ = ("after", "before", "dirty", "ended", "names", "rule")
+    __slots__ = ("after", "before", "dirty", "ended", "names", "rule", "steps")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
+        self.steps = RuleSteps(rule)
         self.names = sorted(rule.wanted())
         self.before: dict[int, RuleState] = {}
         self.ended: dict[int, tuple[Episode, ...]] = {}
@@ -76,12 +77,9 @@ class _RuleRun:
         while self.dirty and (most is None or count < most):
             piece = self.dirty.pop(0)
             state = self._before(piece, pieces)
-            ended: list[Episode] = []
-            for index in sorted(frames[piece]):
-                state, over = step(self.rule, frames[piece][index], state)
-                ended += over
-            self.ended[piece] = tuple(ended)
-            self._pass_on(piece, pieces, state)
+            after = self.steps.over([frames[piece][index] for index in sorted(frames[piece])], state)
+            self.ended[piece] = tuple(one for _, ended in after for one in ended)
+            self._pass_on(piece, pieces, after[-1][0] if after else state)
             done += len(frames[piece])
             count += 1
         return done

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -35,6 +34,7 @@ MISSING, SHORT, EXPECTED, TAG = "coverage/missing", "coverage/short", "coverage/
 _ADDED_UP = (MISSING, SHORT, EXPECTED)  # over actors
 NONFINITE = "/nonfinite"
 JOINED = (STEP, ALIGNED, LEDGER)  # the kinds of rows that say something of a step of the lead
+MAX_CHOSEN = 64  # sets of keys of which it is remembered which names they have
 MAX_PLACES = 16  # of the ranks that are missing or short, of which a frame names the first
 _ENDS = frozenset((*REDUCTIONS, "nonfinite", "argmax_rank", "argmax_replica"))
 _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
@@ -42,8 +42,42 @@ _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
 RankValues = Sequence[tuple[str, float]]  # by place, `<actor>/<replica>.<rank>`
 
 
-def _by_place(actor: str, found: Sequence[tuple[str, float]], scale: float) -> RankValues:
-    return tuple((f"{actor}/{rank}", value * scale) for rank, value in found)
+class _AtPlaces(LateRanks):
+    """The values of an actor's ranks by place. Their names are made at the first look."""
+
+    __slots__ = ("_actor", "_figures", "_scale", "_values")
+
+    def __init__(self, actor: str, values: Sequence[tuple[str, float]], scale: float) -> None:
+        super().__init__(self._named)
+        self._actor, self._values, self._scale = actor, values, scale
+        self._figures: list[float] | None = None
+        if not isinstance(values, LateRanks):
+            self.figures()  # at once, so that a value that is no number is found where no rule looks at it
+
+    def _named(self) -> RankValues:
+        places = (f"{self._actor}/{rank}" for rank, _ in self._values)
+        return tuple(zip(places, self.figures()))
+
+    def figures(self) -> list[float]:
+        """The values alone."""
+        if self._figures is None:
+            self._figures = [value * self._scale for _, value in self._values]
+        return self._figures
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _AtPlaces) and (self._actor, self._scale) == (other._actor, other._scale):
+            return list(self._values) == list(other._values)
+        return super().__eq__(other)
+
+    __hash__ = None  # as it equals other sequences
+
+
+def figures(ranks: RankValues) -> list[float]:
+    """The values of ranks without their places."""
+    return ranks.figures() if isinstance(ranks, _AtPlaces) else [value for _, value in ranks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +120,18 @@ class FrameNames:
         self._counted = tuple(sorted(name for name in self._wanted if name.endswith(NONFINITE)))
         self._tags = tuple(sorted(name for name in self._wanted if name.startswith(TAG)))
         self._known: dict[str, dict[str, tuple[_Named, ...]]] = {}  # by actor and key
+        self._chosen: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str, float], ...]] = {}  # by actor and keys
 
     def part(self, row: Row, *, past: bool = False) -> Part:
         """What a row says of the names. `past`: it is that of an earlier lineage, of which nothing is short."""
         actor = row.unit.actor
-        values: dict[str, float] = {}
-        best: dict[str, tuple[int, str]] = {}
-        known = self._known.setdefault(actor, {})
-        for key, value in row.values.items():
-            named = known.get(key)
-            for name, scale, fit in self._of(actor, key) if named is None else named:
-                if name not in best or (fit, key) < best[name]:
-                    best[name] = fit, key
-                    values[name] = value * scale
+        values = {name: row.values[key] * scale for name, key, scale in self._choose(actor, row.values)}
         for name in self._counted:
             if name not in values and name.removesuffix(NONFINITE) in values:
                 values[name] = 0.0
-        ranks: dict[str, RankValues] = {}
-        fits: dict[str, tuple[int, str]] = {}
-        for key, found in row.per_rank.items():
-            for name, scale, fit in self._of(actor, key):
-                if name not in fits or (fit, key) < fits[name]:
-                    fits[name] = fit, key
-                    ranks[name] = _at_places(actor, found, scale)
+        ranks: dict[str, RankValues] = {
+            name: _AtPlaces(actor, row.per_rank[key], scale) for name, key, scale in self._choose(actor, row.per_rank)
+        }
         self._add_coverage(row, values, ranks, past=past)
         return Part(lineage_of(row), row.t, values, ranks)
 
@@ -126,18 +149,29 @@ class FrameNames:
         for name in self._tags:
             values[name] = float(name.removeprefix(TAG) in row.tags)
 
+    def _choose(self, actor: str, values: Mapping[str, object]) -> tuple[tuple[str, str, float], ...]:
+        """The names for values with these keys: each with the key that fits it best, and its scale. Rows of an actor
+        mostly have the keys of the row before them.
+        """
+        keys = actor, tuple(values)
+        chosen = self._chosen.get(keys)
+        if chosen is None:
+            best: dict[str, tuple[int, str, float]] = {}
+            for key in values:
+                for name, scale, fit in self._of(actor, key):
+                    if name not in best or (fit, key) < best[name][:2]:
+                        best[name] = fit, key, scale
+            if len(self._chosen) >= MAX_CHOSEN:
+                self._chosen.clear()
+            chosen = self._chosen[keys] = tuple((name, key, scale) for name, (_, key, scale) in best.items())
+        return chosen
+
     def _of(self, actor: str, key: str) -> tuple[_Named, ...]:
         known = self._known.setdefault(actor, {})
         named = known.get(key)
         if named is None:
             named = known[key] = tuple(one for one in _names(actor, key, self._lead) if one.name in self._wanted)
         return named
-
-
-def _at_places(actor: str, found: Sequence[tuple[str, float]], scale: float) -> RankValues:
-    if isinstance(found, LateRanks):
-        return LateRanks(partial(_by_place, actor, found, scale))
-    return _by_place(actor, found, scale)
 
 
 def _ones(actor: str, ranks: Iterable[RankName]) -> RankValues:

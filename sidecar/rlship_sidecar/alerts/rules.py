@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -73,8 +74,9 @@ _NEEDS |= {"stalled": ("size",), "peer": ("ratio", "floor"), "shift": ("ratio",)
 _RULE_KEYS = ("about", "look", "enabled", "warning", "critical", "calm", "need", "critical_need", "clear", "signals")
 
 
+@cache
 def packaged() -> Tables:
-    """The rules that come with rlship, as they stand in `alerts.toml`."""
+    """The rules that come with rlship, as they stand in `alerts.toml`. Each caller gets the same tables."""
     text = (files(__package__) / "alerts.toml").read_bytes()
     tables: Tables = bounded_toml.decode(text)[TABLE]
     return tables
@@ -99,7 +101,12 @@ def merged(tables: Tables, over: Tables) -> dict[str, dict[str, Any]]:
 
 def rules_of(over: Tables | None = None) -> tuple[Rule, ...]:
     """The rules that come with rlship with `over` laid over them, which `check` has accepted."""
-    return tuple(each_rule(merged(packaged(), over or {})))
+    return tuple(each_rule(merged(packaged(), over))) if over else _packaged_rules()
+
+
+@cache
+def _packaged_rules() -> tuple[Rule, ...]:
+    return tuple(each_rule(packaged()))
 
 
 def check(tables: Any, place: str, text: str) -> Tables:

@@ -9,13 +9,13 @@ States are tuples, so that a snapshot is a reference and two states compare by v
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlship_sidecar.alerts.expression import Truth
-from rlship_sidecar.alerts.frames import MAX_PLACES, MISSING, SHORT, RankValues, StepFrame
+from rlship_sidecar.alerts.frames import MAX_PLACES, MISSING, SHORT, RankValues, StepFrame, figures
 
 TINY = 1e-12  # below it a spread is that of rounding
 SIGMA = 1.4826  # the standard deviation of normal values is this times their median absolute deviation
@@ -71,12 +71,14 @@ class SignalAnswer(NamedTuple):
 
 UNKNOWN = SignalAnswer(None)
 START: State = ()
+_FRESH: State = (0, START, ())  # after a frame that says nothing
 
 
 def ask(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
     """What a signal says at a frame, and its state after it. A signal's first state is START."""
-    held, own, places = state if state else (0, START, ())
-    found, own = _KINDS[signal.kind](signal, frame, own)
+    before = state or _FRESH
+    held, own, places = before
+    found, after = _KINDS[signal.kind](signal, frame, own)
     if found.truth is None and signal.missing is not None:
         found = found._replace(truth=signal.missing)
     if signal.hold:
@@ -86,7 +88,21 @@ def ask(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, S
             found, held = found._replace(truth=True, places=places), held - 1
         if not held:
             places = ()
-    return found, (held, own, places)
+    elif after is own:
+        return found, before
+    return found, (held, after, places)
+
+
+def ask_of_nothing(signal: Signal, names: Set[str], state: State) -> tuple[SignalAnswer, State] | None:
+    """What `ask` gives at each of any frames that together have only these names, if that is the same for all of them
+    and leaves the state as it is. None: it may not be.
+    """
+    before = state or _FRESH
+    by_time = signal.kind == "stalled" or not signal.metrics
+    held = before[0] or (signal.hold and signal.missing)
+    if by_time or held or before[2] or not names.isdisjoint(signal.metrics):
+        return None
+    return UNKNOWN._replace(truth=signal.missing), before
 
 
 def wanted(signal: Signal) -> list[str]:
@@ -96,16 +112,19 @@ def wanted(signal: Signal) -> list[str]:
 
 def value_of(signal: Signal, frame: StepFrame) -> tuple[str, float] | None:
     """The metric that counts, and its value; None if the frame lacks any of them."""
-    name = next((name for name in signal.metrics if name in frame.values), None)
-    if name is None:
+    values = frame.values
+    for name in signal.metrics:
+        if name in values:
+            break
+    else:
         return None
-    value = frame.values[name]
+    value = values[name]
     if signal.less:
-        if signal.less not in frame.values:
+        if signal.less not in values:
             return None
-        value -= frame.values[signal.less]
+        value -= values[signal.less]
     if signal.of:
-        whole = frame.values.get(signal.of)
+        whole = values.get(signal.of)
         if whole is None or whole <= 0:
             return None
         value /= whole
@@ -398,16 +417,21 @@ def _peer(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer,
 
 def apart(signal: Signal, values: RankValues) -> tuple[str, ...]:
     """The ranks whose value differs from the median of the others by a ratio and a floor."""
-    ordered = sorted(value for _, value in values)
-    found = []
-    for place, value in values:
-        others = _without(ordered, value)
-        middle = median(others)
+    ordered = sorted(figures(values))
+
+    def is_apart(value: float) -> bool:
+        middle = median(_without(ordered, value))
         up = value - middle >= signal.floor and value >= signal.ratio * middle
         down = middle - value >= signal.floor and value * signal.ratio <= middle
-        if (up and signal.direction != DOWN) or (down and signal.direction != UP):
-            found.append(place)
-    return tuple(found)
+        return (up and signal.direction != DOWN) or (down and signal.direction != UP)
+
+    # Values up to the one before the middle have the same median of the others, and so have those above the middle. Of
+    # such values the least and the greatest are the farthest from it: if they are not apart, no value is.
+    half = len(ordered) // 2
+    above = (bisect_right(ordered, ordered[at]) for at in (half - 1, half))
+    if not any(is_apart(ordered[at]) for at in (0, -1, half - 1, half, *above) if at < len(ordered)):
+        return ()
+    return tuple(place for place, value in values if is_apart(value))
 
 
 class _Without(Sequence[float]):

@@ -8,12 +8,12 @@ last piece of the newest lineage is not kept: it is found again from the piece b
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
-from rlship_sidecar.alerts.episodes import SUPERSEDED, Episode, Moment, RuleState, episodes_of, start, step
+from rlship_sidecar.alerts.episodes import SUPERSEDED, Episode, Moment, RuleState, RuleSteps, episodes_of, start
 from rlship_sidecar.alerts.frames import Lineages, Part, StepFrame, StepParts
 from rlship_sidecar.alerts.kept import pack_episodes, pack_state, unpack_episodes, unpack_state
 from rlship_sidecar.alerts.rules import Rule
@@ -31,11 +31,11 @@ Piece = tuple[Lineage, int]
 class Memory(Protocol):
     """Where states and episodes are kept."""
 
-    def state(self, key: Key) -> bytes | None:
-        """The state after a piece; None if it is not kept."""
+    def states(self, lineage: Lineage, piece: int, rules: Collection[str]) -> dict[str, bytes]:
+        """The states of rules after a piece that are kept."""
 
-    def keep_state(self, key: Key, state: bytes | None) -> None:
-        """Keep it, or forget it."""
+    def keep_states(self, states: Mapping[Key, bytes | None]) -> None:
+        """Keep states after pieces, or forget them."""
 
     def keep_episodes(self, key: Key, episodes: bytes | None) -> None:
         """Keep the episodes that end in a piece, or forget them."""
@@ -53,6 +53,54 @@ class _Trail(NamedTuple):
         return self.steps[-1][1] if self.steps else self.before
 
 
+class _States:
+    """The states after pieces. The memory is read for all rules of a piece at once, and written by `save`."""
+
+    __slots__ = ("_changed", "_known", "_memory", "_rules", "_unpacked")
+
+    def __init__(self, memory: Memory, rules: Collection[str]) -> None:
+        self._memory = memory
+        self._rules = rules
+        self._known: dict[Piece, dict[str, bytes]] = {}
+        self._unpacked: dict[Key, RuleState] = {}
+        self._changed: dict[Key, bytes | None] = {}
+
+    def get(self, key: Key) -> RuleState | None:
+        """The state after a piece; None if it is not known."""
+        found = self._unpacked.get(key)
+        if found is None and (data := self._of(key).get(key.rule)) is not None:
+            found = self._unpacked[key] = unpack_state(data)
+        return found
+
+    def put(self, key: Key, state: RuleState) -> bool:
+        """Note a state. Returns whether another one was known, or none."""
+        known, data = self._of(key), pack_state(state)
+        self._unpacked[key] = state
+        if known.get(key.rule) == data:
+            return False
+        known[key.rule] = self._changed[key] = data
+        return True
+
+    def drop(self, key: Key) -> None:
+        """Forget a state."""
+        self._of(key).pop(key.rule, None)
+        self._unpacked.pop(key, None)
+        self._changed[key] = None
+
+    def save(self) -> None:
+        """Have the memory keep what changed. What is in this object is read again from there."""
+        self._memory.keep_states(self._changed)
+        for one in (self._changed, self._known, self._unpacked):
+            one.clear()
+
+    def _of(self, key: Key) -> dict[str, bytes]:
+        piece = key.lineage, key.piece
+        found = self._known.get(piece)
+        if found is None:
+            found = self._known[piece] = self._memory.states(*piece, self._rules)
+        return found
+
+
 class Verdicts:
     """The episodes of rules over the steps that `parts_of` gives, a piece at a time.
 
@@ -65,14 +113,16 @@ class Verdicts:
         self.touched: set[str] = set()
         self.evaluated = 0  # frames, each as often as there were rules that had to look at it
         self._memory = memory
+        self._states = _States(memory, self.rules)
         self._parts_of = parts_of
+        self._steps = {rule.name: RuleSteps(rule) for rule in rules}
         self._wanted = {rule.name: frozenset(rule.wanted()) for rule in rules}
         self._dirty: dict[Piece, dict[str, int]] = {}  # by rule, the lowest step
         self._next: list[Piece] = []  # a heap of all that is dirty, and of some that is not any more
         self._trails: dict[tuple[Lineage, str], _Trail] = {}
         self._found: dict[Key, tuple[Episode, ...]] = {}
         self._keys: dict[str, set[Key]] = {}  # by id of an episode
-        self._frames: dict[Piece, dict[int, StepFrame]] = {}
+        self._frames: dict[tuple[Lineage, int, int], list[StepFrame]] = {}  # by lineage, piece and first step
 
     def load(
         self, steps: Iterable[tuple[Lineage, int]], episodes: Iterable[tuple[Key, bytes]], dirty: Iterable[Piece]
@@ -143,25 +193,26 @@ class Verdicts:
                 self._mark_all(key, piece)
         self._touch_superseded()
 
-    def _mark_step(self, at: int, least: Lineage, rules: Iterable[str]) -> None:
+    def _mark_step(self, at: int, least: Lineage, rules: Collection[str]) -> None:
         """A step is another in lineages from `least` on."""
         piece = at // PIECE
         for key in self.lineages.keys[bisect_left(self.lineages.keys, least) :]:
             if self._has(key, piece):
-                for rule in rules:
-                    self._mark(Key(key, rule, piece), at)
+                self._mark((key, piece), rules, at)
 
     def _mark_all(self, lineage: Lineage, piece: int) -> None:
-        for rule in self.rules:
-            self._mark(Key(lineage, rule, piece), _AT_ONCE)
+        self._mark((lineage, piece), self.rules, _AT_ONCE)
 
-    def _mark(self, key: Key, at: int) -> None:
-        piece = key.lineage, key.piece
-        rules = self._dirty.get(piece)
-        if rules is None:
-            rules = self._dirty[piece] = {}
+    def _mark(self, piece: Piece, rules: Collection[str], at: int) -> None:
+        if not rules:
+            return
+        dirty = self._dirty.get(piece)
+        if dirty is None:
+            dirty = self._dirty[piece] = {}
             heappush(self._next, piece)
-        rules[key.rule] = min(at, rules.get(key.rule, at))
+        for rule in rules:
+            if dirty.get(rule, at) >= at:
+                dirty[rule] = at
 
     def _has(self, lineage: Lineage, piece: int) -> bool:
         """Whether a lineage has steps of its own in a piece."""
@@ -200,6 +251,7 @@ class Verdicts:
             if piece in self._dirty:
                 heappush(self._next, piece)
             self._frames.clear()
+        self._states.save()
 
     def _evaluate(self, key: Key) -> None:
         of = key.lineage, key.rule
@@ -218,11 +270,11 @@ class Verdicts:
         else:
             steps, before = [], self._before(key)
         state = steps[-1][1] if steps else before
-        for index, frame in self._frames_of(key.lineage, key.piece).items():
-            if not steps or index > steps[-1][0]:
-                state, ended = step(rule, frame, state)
-                steps.append((index, state, ended))
-                self.evaluated += 1
+        frames = self._frames_of(key.lineage, key.piece, steps[-1][0] + 1 if steps else key.piece * PIECE)
+        for frame, (after, ended) in zip(frames, self._steps[key.rule].over(frames, state)):
+            steps.append((frame.index, after, ended))
+        self.evaluated += len(frames)
+        state = steps[-1][1] if steps else before
         trail = _Trail(key.piece, before, steps)
         self._find(key, tuple(one for _, _, ended in steps for one in ended))
         if key.piece == self.lineages.last(key.lineage) // PIECE:
@@ -241,21 +293,18 @@ class Verdicts:
         trail = self._trails.get((key.lineage, key.rule))
         if trail is not None and trail.piece == key.piece:
             del self._trails[key.lineage, key.rule]
-        self._memory.keep_state(key, None)
+        self._states.drop(key)
         self._mark_next(key)
         if not self.lineages.own(key.lineage):
             self._find(key._replace(piece=GOING_ON), ())
 
-    def _frames_of(self, lineage: Lineage, piece: int) -> dict[int, StepFrame]:
-        """The frames of a lineage in a piece, ascending."""
-        found = self._frames.get((lineage, piece))
+    def _frames_of(self, lineage: Lineage, piece: int, first: int) -> list[StepFrame]:
+        """The frames of a lineage in a piece from a step on, ascending."""
+        found = self._frames.get((lineage, piece, first))
         if found is None:
-            found = {}
-            for index, parts in sorted(self._parts_of(piece).items()):
-                frame = parts.frame(index, lineage, self.lineages)
-                if frame is not None:
-                    found[index] = frame
-            self._frames[lineage, piece] = found
+            steps = sorted((index, parts) for index, parts in self._parts_of(piece).items() if index >= first)
+            made = (parts.frame(index, lineage, self.lineages) for index, parts in steps)
+            found = self._frames[lineage, piece, first] = [frame for frame in made if frame is not None]
         return found
 
     def _before(self, key: Key) -> RuleState:
@@ -267,13 +316,13 @@ class Verdicts:
         trail = self._trails.get((before.lineage, before.rule))
         if trail is not None and trail.piece == before.piece:
             del self._trails[before.lineage, before.rule]
-            self._memory.keep_state(before, pack_state(trail.after))
+            self._states.put(before, trail.after)
             return trail.after
-        kept = self._memory.state(before)
+        kept = self._states.get(before)
         if kept is None:
             self._evaluate(before)
             return self._before(key)
-        return unpack_state(kept)
+        return kept
 
     def _source(self, lineage: Lineage | None, piece: int) -> tuple[Lineage, int] | None:
         """The last piece before a piece that has frames of a lineage, and the lineage whose piece it is."""
@@ -286,9 +335,7 @@ class Verdicts:
         return None
 
     def _pass_on(self, key: Key, after: RuleState) -> None:
-        data = pack_state(after)
-        if self._memory.state(key) != data:
-            self._memory.keep_state(key, data)
+        if self._states.put(key, after):
             self._mark_next(key)
 
     def _mark_next(self, key: Key) -> None:
@@ -296,12 +343,12 @@ class Verdicts:
         own = self.lineages.own(key.lineage)
         at = bisect_left(own, (key.piece + 1) * PIECE)
         if at < len(own):
-            self._mark(key._replace(piece=own[at] // PIECE), _AT_ONCE)
+            self._mark((key.lineage, own[at] // PIECE), (key.rule,), _AT_ONCE)
         for later in self.lineages.keys[bisect_left(self.lineages.keys, key.lineage) :]:
             if later != key.lineage:
                 fork = self.lineages.first(later) // PIECE
                 if fork > key.piece and self._source(later, fork) == (key.lineage, key.piece):
-                    self._mark(Key(later, key.rule, fork), _AT_ONCE)
+                    self._mark((later, fork), (key.rule,), _AT_ONCE)
 
     # Episodes ------------------------------------------------------------------------------------------------------
 

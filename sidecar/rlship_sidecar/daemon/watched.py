@@ -187,26 +187,36 @@ class Watched:
             # A look opens every file, and before that it cannot find what it looks for.
             self.rest_at = now + min(SILENT_S, max(LINGER_S, SILENT_S - quiet_s))
             return None
-        count = len(experiment.sources)
-        experiment.intake.discover(now, force=True)
-        if len(experiment.sources) > count or experiment.intake.grew():
-            self.look_at = now
+        if self._has_grown(now):
             return None
         experiment.save()
         return self._kept(sighting.footprint, seen, now, wall)
+
+    def _has_grown(self, now: float) -> bool:
+        """True if there are files or lines that no look has read; the next look is due then."""
+        intake, count = self.experiment.intake, len(self.experiment.sources)
+        intake.discover(now, force=True)
+        if len(self.experiment.sources) > count or intake.grew():
+            self.look_at = self.sweep_at = now
+            return True
+        return False
 
     def yields(self, now: float, wall: float, *, turn_s: float) -> Resting | None:
         """What to keep of the experiment if it can give its place to another one, else None.
 
         It can once it is read to the end, and only waits for failing sinks or silent writers.
         """
+        if now >= self.look_at:  # as for `rest`: between two pieces of its files it may be settled, too
+            return None
         if now - max(self.opened_at, self.changed_at) < turn_s or not self.experiment.is_settled:
             return None
         if not all(shipper.at_rest or shipper.failing for shipper in self.shippers):
             return None
         if self.own is not None and self.own.is_open:
             return None
-        return self.keep(now, wall)
+        sighting = self._sighting()
+        seen = sighting.wait()
+        return None if self._has_grown(now) else self._kept(sighting.footprint, seen, now, wall)
 
     def keep(self, now: float, wall: float) -> Resting:
         """What to keep of the experiment in its present state."""

@@ -117,13 +117,13 @@ class _TrackedRows:
         index = row.unit.index
         self.times[index] = row.t
         if len(self.times) > MAX_POINTS:
-            del self.times[min(self.times, key=lambda one: (self.times[one], one))]
+            del self.times[min(zip(self.times.values(), self.times))[1]]
         for key, points in self.points.items():
             point = _point(row, key)
             if point is not None:
                 points[index] = point
                 if len(points) > MAX_POINTS:
-                    del points[min(points, key=lambda one: (points[one].t, one))]
+                    del points[min((one.t, at) for at, one in points.items())[1]]
                 self.curves[key].note(index, point)
             else:
                 points.pop(index, None)

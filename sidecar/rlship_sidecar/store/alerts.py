@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,19 +76,22 @@ class AlertTables:
 
     # States and episodes -------------------------------------------------------------------------------------------
 
-    def state(self, key: RulePiece) -> bytes | None:
-        """The state after a piece; None if it is not kept."""
+    def states(self, lineage: Lineage, piece: int, rules: Collection[str]) -> dict[str, bytes]:
+        """The states of rules after a piece that are kept."""
+        # The key has the rule before the piece: without their names SQLite would look at all pieces.
+        named = ",".join("?" * len(rules))
         found = self.ledger.ask(
-            f"select state from alert_states where {_OF} and rule = ? and piece = ?", (*key.lineage, *key[1:])
+            f"select rule, state from alert_states where {_OF} and rule in ({named}) and piece = ?",
+            (*lineage, *rules, piece),
         )
-        return found[0][0] if found else None
+        return dict(found)
 
-    def keep_state(self, key: RulePiece, state: bytes | None) -> None:
-        """Keep the state after a piece, or none."""
-        if state is None:
-            self.ledger.change(f"delete from alert_states where {_OF} and rule = ? and piece = ?", _fields(key))
-        else:
-            self.ledger.change("insert or replace into alert_states values (?, ?, ?, ?, ?, ?)", (*_fields(key), state))
+    def keep_states(self, states: Mapping[RulePiece, bytes | None]) -> None:
+        """Keep states after pieces; None forgets one."""
+        if gone := [_fields(key) for key, state in states.items() if state is None]:
+            self.ledger.change_many(f"delete from alert_states where {_OF} and rule = ? and piece = ?", gone)
+        if kept := [(*_fields(key), state) for key, state in states.items() if state is not None]:
+            self.ledger.change_many("insert or replace into alert_states values (?, ?, ?, ?, ?, ?)", kept)
 
     def episodes(self) -> list[tuple[RulePiece, bytes]]:
         """The episodes of each piece that has any."""
