@@ -52,14 +52,16 @@ export class Run {
   }
 
   async load() {
-    const [overview, metrics, alerts] = await Promise.all([this.ask("overview"), this.ask("metrics"), this.ask("alerts")]);
+    const [alerts, ...first] = ["alerts", "overview", "metrics"].map((what) => this.ask(what));
+    alerts.catch(() => undefined); // whoever waits for it hears of it
+    const [overview, metrics] = await Promise.all(first);
     this.overview = overview;
     this.store = overview.store;
     this.row = overview.row;
     this.metrics = new Map(metrics.metrics.map((metric) => [metric.id, metric]));
     this.leftOut = metrics.left_out;
-    this.alerts = alerts;
-    await this.loadClock();
+    // Neither waits for the other: alerts are read from the store's rows.
+    [this.alerts] = await Promise.all([alerts, this.loadClock()]);
     this.tell("all");
   }
 
