@@ -49,7 +49,7 @@ class Front:
         try:
             yield
         finally:
-            with suppress(Exception):  # each request has told of it
+            with suppress(Exception):  # each request failed with it
                 server = await self._loading
                 await server.close()
 

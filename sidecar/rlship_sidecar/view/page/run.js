@@ -53,7 +53,7 @@ export class Run {
 
   async load() {
     const [alerts, ...first] = ["alerts", "overview", "metrics"].map((what) => this.ask(what));
-    alerts.catch(() => undefined); // whoever waits for it hears of it
+    alerts.catch(() => undefined); // it is awaited below
     const [overview, metrics] = await Promise.all(first);
     this.overview = overview;
     this.store = overview.store;
