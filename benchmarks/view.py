@@ -9,22 +9,25 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
 
+from benchmarks import page
 from benchmarks.files import T0, file_of, open_line, writers_folder
 from benchmarks.report import Finding, Result, median, percentile
 from benchmarks.rounds import ROOT, clean_environment
+from benchmarks.viewing import Server, serving
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
-from rlship_sidecar.store.store import Changes, Store
+from rlship_sidecar.store.changes import Changes
+from rlship_sidecar.store.store import Store
 
-PARTS = ("history", "live")
+USUAL = ("history", "live")
+PARTS = (*USUAL, *page.PARTS)  # the others need Chromium, and one of them ten minutes
 VIEWERS = 5
 METHOD = (
     "The server is a process of its own. History: a store of {steps} rows of steps with {metrics} metrics and "
@@ -34,10 +37,9 @@ METHOD = (
     "the event at a viewer, and the commits beside those without viewers, with both kinds of journals. CPU: {viewers} "
     "viewers of a job of {live_ranks} writers with a step a second and a sidecar."
 )
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def measure(folder: Path, quick: bool, parts: Sequence[str] = PARTS) -> Result:
+def measure(folder: Path, quick: bool, parts: Sequence[str] = USUAL) -> Result:
     """Measure in `folder`."""
     size = _Size(200, 10, 2, 16, 8, 40, 4.0, 0.02) if quick else _Size(10_000, 100, 8, 1024, 64, 400, 30.0, 0.1)
     findings: list[Finding] = []
@@ -47,6 +49,11 @@ def measure(folder: Path, quick: bool, parts: Sequence[str] = PARTS) -> Result:
         findings += found
     if "live" in parts:
         findings += _latency(folder, size) + _cpu(folder, size)
+    if "page" in parts:
+        _write_history(folder / "shown", size)
+        findings += page.first_chart(folder, folder / "shown")
+    if "day" in parts:
+        findings += page.day(folder, quick=quick)
     method = METHOD.format(
         steps=size.steps,
         metrics=size.metrics,
@@ -57,6 +64,8 @@ def measure(folder: Path, quick: bool, parts: Sequence[str] = PARTS) -> Result:
         live_ranks=size.live_ranks,
         pause_ms=size.pause_s * 1000,
     )
+    if {*parts} & {*page.PARTS}:
+        method = page.method(quick=quick) if not {*parts} & {*USUAL} else f"{method} {page.method(quick=quick)}"
     return Result("rlship view", method, findings)
 
 
@@ -69,52 +78,6 @@ class _Size(NamedTuple):
     commits: int
     watched_s: float
     pause_s: float
-
-
-# A server, and what asks it ---------------------------------------------------------------------------------------
-
-
-class _Server(NamedTuple):
-    process: subprocess.Popen[str]
-    base: str
-    token: str
-
-    def open(self, path: str) -> Any:
-        """The answer to a request, as a file."""
-        asked = urllib.request.Request(self.base + path, headers={"Authorization": f"Bearer {self.token}"})
-        return urllib.request.urlopen(asked, timeout=120)
-
-    def ask(self, path: str) -> Any:
-        """The answer to a request."""
-        with self.open(path) as answer:
-            return orjson.loads(answer.read())
-
-    def experiment(self) -> str:
-        """The path of requests about the only experiment."""
-        return f"/api/e/{self.ask('/api/experiments')['experiments'][0]['id']}"
-
-    def cpu_s(self) -> float:
-        """CPU time of the process so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
-
-    def peak_mb(self) -> float:
-        """Its greatest resident memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
-@contextmanager
-def _serving(experiment: Path) -> Iterator[_Server]:
-    command = [sys.executable, "-m", "rlship", "view", "--no-open", "--port", "0", os.fspath(experiment)]
-    process = subprocess.Popen(command, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        base, _, token = process.stdout.readline().strip().partition("/#token=")
-        yield _Server(process, base, token)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 # A long history ---------------------------------------------------------------------------------------------------
@@ -173,7 +136,7 @@ def _write_history(experiment: Path, size: _Size) -> int:
 def _shown(experiment: Path, size: _Size) -> tuple[float, float, float, float]:
     """Seconds to the first curves, CPU time until then, seconds to curves of all rows, the greatest memory in MB."""
     began = time.monotonic()
-    with _serving(experiment) as server:
+    with serving(experiment) as server:
         path = server.experiment()
         first_s = cpu_s = 0.0
         while True:
@@ -188,7 +151,7 @@ def _shown(experiment: Path, size: _Size) -> tuple[float, float, float, float]:
         return first_s, cpu_s, whole_s, server.peak_mb()
 
 
-def _ids(server: _Server, path: str, *, by_rank: bool = False) -> list[str]:
+def _ids(server: Server, path: str, *, by_rank: bool = False) -> list[str]:
     found = server.ask(f"{path}/metrics")["metrics"]
     return [one["id"] for one in found if one["per_rank"] == by_rank]
 
@@ -199,7 +162,7 @@ def _ids(server: _Server, path: str, *, by_rank: bool = False) -> list[str]:
 class _Viewer(threading.Thread):
     """A stream, and when each row came."""
 
-    def __init__(self, server: _Server, path: str) -> None:
+    def __init__(self, server: Server, path: str) -> None:
         super().__init__(daemon=True)
         self.seen: dict[int, float] = {}
         self.ready = threading.Event()
@@ -233,7 +196,7 @@ def _latency(folder: Path, size: _Size) -> list[Finding]:
         made = Store(state / "store.1.db", local=local)
         made.commit(Changes(rows=[_live_row(0, size, names)]))
         alone = _commits(made, 1, size, names)[1]
-        with _serving(experiment) as server:
+        with serving(experiment) as server:
             path = server.experiment()
             shown = ",".join(_ids(server, path, by_rank=True)[:2])
             viewers = [_Viewer(server, f"{path}/live?r={shown}") for _ in range(VIEWERS)]
@@ -286,7 +249,7 @@ def _cpu(folder: Path, size: _Size) -> list[Finding]:
     try:
         while not (experiment / "rlship" / "state" / "status.json").exists():
             time.sleep(0.05)
-        with _serving(experiment) as server:
+        with serving(experiment) as server:
             path = server.experiment()
             while not (shown := _ids(server, path, by_rank=True)):
                 time.sleep(0.2)

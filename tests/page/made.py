@@ -259,6 +259,7 @@ def by_rank(steps: int, names: list[str], hosts: list[str], usual: float) -> dic
         "high": np.nanmax(matrix, 0).tolist(),
         "low_rank": np.nanargmin(matrix, 0).tolist(),
         "high_rank": np.nanargmax(matrix, 0).tolist(),
+        "only": -1,
         "missing": [["0.3"] if 50 <= step < 53 and len(names) > 3 else [] for step in range(steps)],
     }
 

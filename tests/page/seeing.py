@@ -53,7 +53,8 @@ def each(page: Page, selector: str, what: str = "innerText") -> list[str]:
 
 def wholesome(page: Page) -> None:
     """The page threw nothing, was refused nothing, asked no other host, and is no wider than its window."""
-    assert page.faults() == []
+    faults = page.faults()
+    assert faults == [], faults
     assert page.value("window.hacked ?? null") is None
     local = ("file://", "data:", "http://127.0.0.1:", "http://localhost:")
     assert [url for url in page.requests() if not url.startswith(local)] == []

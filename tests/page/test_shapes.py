@@ -219,3 +219,20 @@ def test_texts_show_what_cannot_be_seen(page: Page) -> None:
 def test_numbers_are_short(page: Page, value: float | None, text: str) -> None:
     """Four significant digits, thousands apart; what is not there is a dash."""
     assert call(page, "numbers.js", "number", value) == text
+
+
+def test_stages_that_overlap_share_what_they_take_together(page: Page) -> None:
+    """Where stages of several actors take longer together than the step, no shares add up to more than the whole."""
+    stages = {
+        "t": [0, 10],
+        "dur": [10, 10],
+        "names": ["rollout", "update"],
+        "seconds": [[9, 5], [6, 3]],
+        "bubble": [0, 2],
+    }
+    found = {one["name"]: one["share"] for one in call(page, "shape/lanes.js", "stageShares", stages, 0, 20)}
+    assert found == {
+        "rollout": pytest.approx(14 / 25),
+        "update": pytest.approx(9 / 25),
+        "(bubble)": pytest.approx(2 / 25),
+    }

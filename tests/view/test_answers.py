@@ -114,6 +114,18 @@ def test_a_matrix_has_every_rank(client: Client) -> None:
     assert client.get(f"{client.first}/ranks?m=nope").json()["code"] == "parameter"
 
 
+def test_a_matrix_of_one_rank_is_small(client: Client) -> None:
+    """It holds the rank that was asked for, and beside a name that no rank has the one with the greatest value; what is
+    said of all ranks stays.
+    """
+    one = client.ids()["trainer/busy_s"]
+    for name, only in (("0.0", 0), ("0.1", 1), ("worst", 1)):
+        answer = client.ask(f"{client.first}/ranks?m={one}&rank={name}")
+        assert answer["only"] == only and packed(answer["mean"]) == [[1.0 + only] * 30]
+        assert len(answer["ranks"]) == 2 and answer["median"] == [1.5] * 30
+    assert client.ask(f"{client.first}/ranks?m={one}")["only"] == -1
+
+
 def test_spans_lie_in_lanes_and_stages_share_a_step(client: Client) -> None:
     """Spans of the asked steps alone, nested, and the mean over ranks of the seconds of each stage."""
     answer = client.ask(f"{client.first}/spans?first=3&last=4")

@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from rlship_sidecar import config
+from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.config import Config
 from rlship_sidecar.daemon import loop
+from rlship_sidecar.tabular.asked import history_of
+from rlship_sidecar.tabular.snapshot import look
+from rlship_sidecar.tabular.source import ExperimentTables
 from tests.kit.files import CLOSE, barrier, file, log
 from tests.kit.waiting import wait_until
 from tests.view.serving import Client, serving, watched
@@ -99,3 +104,11 @@ def test_logs_of_another_framework_are_shown(tmp_path: Path) -> None:
         curve = client.ask(f"{path}/series?m={one['id']}")["curves"][one["id"]]
         assert curve["mean"][:2] == pytest.approx([1.0, 0.5])
     assert [path.name for path in (tmp_path / "trl").iterdir()] == ["checkpoint-3"]
+
+
+def test_rules_without_metrics_are_named(client: Client, folder: Path) -> None:
+    """Those that saw none of their metrics, as an evaluation over all rows finds them."""
+    settings = config.load(folder, {}, {}, ships=False)
+    with look(config.state_dir_for(folder, settings)) as snapshot:
+        history = history_of(ExperimentTables("run", folder, snapshot), settings.lead, rules_of(settings.alert))
+    assert client.ask(f"{client.first}/alerts")["blind"] == history.blind() != []

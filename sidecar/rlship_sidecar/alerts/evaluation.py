@@ -22,7 +22,7 @@ from rlship_sidecar.alerts.episodes import (
     start,
 )
 from rlship_sidecar.alerts.frames import FrameChange, FrameNames, Frames, StepFrame
-from rlship_sidecar.alerts.rules import Rule, wanted
+from rlship_sidecar.alerts.rules import Rule, blind, wanted
 from rlship_sidecar.alerts.signals import START, ask
 from rlship_sidecar.rows import Lineage, Row
 
@@ -240,7 +240,7 @@ class History:
         for one in self._lineages.values():
             for frame in one.frames():
                 seen.update(frame.values, frame.ranks)
-        return [rule.name for rule in self.rules if (names := rule.wanted()) and names.isdisjoint(seen)]
+        return blind(self.rules, seen)
 
     def last(self) -> Moment | None:
         """The last frame of the newest lineage."""

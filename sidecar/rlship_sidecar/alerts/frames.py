@@ -135,6 +135,12 @@ class FrameNames:
         self._add_coverage(row, values, ranks, past=past)
         return Part(lineage_of(row), row.t, values, ranks)
 
+    def seen(self, keys: Iterable[tuple[str, str]]) -> set[str]:
+        """The names that frames have if rows have these keys, each with its actor."""
+        found = {one.name for actor, key in keys for one in self._of(actor, key)}
+        found |= {name for name in self._counted if name.removesuffix(NONFINITE) in found}
+        return found | self._wanted.intersection((*_ADDED_UP, *self._tags))
+
     def _add_coverage(self, row: Row, values: dict[str, float], ranks: dict[str, RankValues], *, past: bool) -> None:
         actor, coverage = row.unit.actor, row.coverage
         if MISSING in self._wanted:

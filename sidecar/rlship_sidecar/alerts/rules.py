@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -320,3 +320,8 @@ def line_of(text: str, path: Path) -> int:
 def wanted(rules: tuple[Rule, ...]) -> set[str]:
     """The names of frames that rules ask for."""
     return {name for rule in rules for name in rule.wanted()}
+
+
+def blind(rules: Iterable[Rule], seen: Collection[str]) -> list[str]:
+    """The rules that look at metrics, none of which is among the names that frames have."""
+    return [rule.name for rule in rules if (names := rule.wanted()) and names.isdisjoint(seen)]

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rlship_sidecar.alerts.rules import rules_of
+from rlship_sidecar.alerts.frames import JOINED, FrameNames
+from rlship_sidecar.alerts.rules import blind, rules_of, wanted
 from rlship_sidecar.diff.partings import KINDS, Tolerance, compare
 from rlship_sidecar.diff.said import compare_run_data
 from rlship_sidecar.errors import RlshipError, UsageProblem
@@ -88,7 +89,7 @@ def series(shown: Shown, given: Parameters) -> Answer:
 
 def ranks(shown: Shown, given: Parameters) -> Answer:
     """A metric by rank."""
-    asking.only(given, (*_CHART, "stat"))
+    asking.only(given, (*_CHART, "stat", "rank"))
     span = asking.span(given, contract.USUAL_RANK_POINTS, contract.MAX_RANK_POINTS)
     stats = asking.words(given, "stat", 3) or ["mean"]
     if not {*stats} <= {"mean", "min", "max"}:
@@ -103,7 +104,7 @@ def ranks(shown: Shown, given: Parameters) -> Answer:
         family = near or shown.rollup().families[place.family]
         if place.key not in family.ranks:
             raise UsageProblem(f"rows do not have {place.key[:200]!r} by rank", "/metrics names those that they have")
-        return {**shown.head(), **charts.ranks_of(place, family, span, stats, hosts)}
+        return {**shown.head(), **charts.ranks_of(place, family, span, stats, hosts, given.get("rank", ""))}
 
 
 # Records of the files -------------------------------------------------------------------------------------------------
@@ -230,13 +231,19 @@ def _event(one: FoundRecord) -> dict[str, Any]:
 def alerts(shown: Shown, given: Parameters) -> Answer:
     """The episodes."""
     asking.only(given, ())
-    rules = {rule.name: rule for rule in rules_of(shown.viewed.settings_of(shown.path).alert)}
+    settings = shown.viewed.settings_of(shown.path)
+    rules = {rule.name: rule for rule in rules_of(settings.alert)}
+    names = FrameNames(wanted(tuple(rules.values())), settings.lead)
     found = said.episodes_of(shown.newest_rows(ALERT), rules)
     with shown.reading:
-        last = charts.extent(shown.rollup())["step"]
+        rollup = shown.rollup()
+        last = charts.extent(rollup)["step"]
+        kept = {name: family for name, family in rollup.families.items() if name[1] in JOINED}
+        seen = names.seen((name[0], key) for name, family in kept.items() for key in (*family.keys, *family.ranks))
+    unseen = [] if last is None else blind(rules.values(), seen)
     note = "" if last is not None else "no step of the lead has a row, and rules look at these"
     last_step = None if last is None else int(last[1])
-    return {**shown.head(), "episodes": found, "last_step": last_step, "blind": [], "note": note}
+    return {**shown.head(), "episodes": found, "last_step": last_step, "blind": unseen, "note": note}
 
 
 def why(shown: Shown, given: Parameters) -> Answer:

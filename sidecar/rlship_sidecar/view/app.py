@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.filesystem import filesystem_of
-from rlship_sidecar.view import answers, asking, assets
+from rlship_sidecar.view import answers, asking
 from rlship_sidecar.view.contract import Refusal
 from rlship_sidecar.view.folder import ViewedFolder
-from rlship_sidecar.view.guard import Guard
 from rlship_sidecar.view.live import MAX_SUBSCRIBERS, Channel, ListChannel
 from rlship_sidecar.view.sending import encoded, json_response
 from rlship_sidecar.view.shown import Shown
@@ -78,18 +77,19 @@ class PageServer:
         self._cache = AnswerCache()
         self._quick = asyncio.Semaphore(AT_ONCE)
         self._slow = asyncio.Semaphore(1)
-
-    def app(self, token: str, hosts: Collection[str]) -> ASGIApp:
-        """The application, guarded."""
+        self._tasks: list[asyncio.Task[None]] = []
         routes = [
             Route("/api/experiments", self._experiments),
             Route("/api/live", self._live_list),
             Route("/api/e/{experiment}/live", self._live),
             Route("/api/e/{experiment}/{name}", self._about),
-            Route("/{path:path}", assets.serve),
         ]
-        handlers: Mapping[Any, Any] = {RlshipError: _refused, Exception: _failed}
-        return Guard(Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan), token, hosts)
+        handlers: Mapping[Any, Any] = {RlshipError: _refused, HTTPException: _unknown, Exception: _failed}
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
+
+    def begin(self) -> None:
+        """Begin the work that no request asks for."""
+        self._tasks = [asyncio.create_task(self._tidy()), asyncio.create_task(self._open_only())]
 
     def end_streams(self) -> None:
         """End all live streams, so that the server can stop."""
@@ -97,16 +97,20 @@ class PageServer:
         for channel in self._channels.values():
             channel.end_streams()
 
-    @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        tidying = asyncio.create_task(self._tidy())
-        try:
-            yield
-        finally:
-            tidying.cancel()
-            await self._list.close()
-            for channel in list(self._channels.values()):
-                await channel.close()
+    async def close(self) -> None:
+        """End all of it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._list.close()
+        for channel in list(self._channels.values()):
+            await channel.close()
+
+    async def _open_only(self) -> None:
+        """Open the only experiment of the folder: the page asks for it next."""
+        with suppress(RlshipError):  # a request says it
+            if (one := await asyncio.to_thread(self.viewed.only)) is not None:
+                await self._channel(one)
 
     async def _tidy(self) -> None:
         """Let go of what no page looks at, once there is too much of it."""
@@ -123,7 +127,7 @@ class PageServer:
     async def _channel(self, one: str) -> Channel:
         channel = self._channels.get(one)
         if channel is None:
-            folders = await asyncio.to_thread(self._folders)
+            folders = await asyncio.to_thread(self.viewed.folders)
             path = folders.get(one)
             if path is None:
                 raise UnknownExperiment(
@@ -133,14 +137,6 @@ class PageServer:
             channel = self._channels.setdefault(one, Channel(Shown(self.viewed, one, path), is_local=is_local))
         channel.touch()
         return channel
-
-    def _folders(self) -> Mapping[str, Any]:
-        try:
-            return self.viewed.folders()
-        except OSError as problem:
-            raise RlshipError(
-                f"{self.viewed.directory} cannot be read: {problem.strerror}", "is its filesystem mounted?"
-            ) from problem
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -232,6 +228,11 @@ def _refused(request: Request, problem: RlshipError) -> Response:
         status, code = 400, "parameter"
     refusal: Refusal = {"code": code, "error": text(problem.message), "hint": text(problem.hint)}
     return json_response(encoded(refusal), status)
+
+
+def _unknown(request: Request, problem: HTTPException) -> Response:
+    refusal: Refusal = {"code": "path", "error": "there is no such request", "hint": "the page is at /"}
+    return json_response(encoded(refusal), problem.status_code)
 
 
 def _failed(request: Request, problem: Exception) -> Response:

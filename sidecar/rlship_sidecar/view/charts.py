@@ -215,9 +215,9 @@ def _packed(matrix: Array) -> Packed:
 
 
 def ranks_of(
-    place: KeyPlace, family: Family, span: Span, stats: Collection[str], hosts: Mapping[str, str]
+    place: KeyPlace, family: Family, span: Span, stats: Collection[str], hosts: Mapping[str, str], one: str = ""
 ) -> dict[str, Any]:
-    """The matrix of a metric by rank and bucket, without `store` and `row`."""
+    """The matrix of a metric by rank and bucket, without `store` and `row`; of `one` rank alone if it names one."""
     of_ranks = family.ranks[place.key]
     table = of_ranks.table
     names = sorted(of_ranks.lines, key=_rank_key)
@@ -231,6 +231,9 @@ def ranks_of(
     matrices = {"mean": mean, "min": merged.low[:, kept], "max": merged.high[:, kept]}
     bands = _bands(mean)
     missing = _missing(family, starts[kept], merged.width)
+    only = -1 if not one else names.index(one) if one in names else _worst(bands)
+    if only >= 0:
+        matrices = {stat: matrix[only : only + 1] for stat, matrix in matrices.items()}
     return {
         "metric": metric_id(*place.family, place.key),
         "grid": grid,
@@ -238,6 +241,7 @@ def ranks_of(
         "hosts": [text(hosts.get(name, "")) for name in names],
         **{stat: _packed(matrix) if stat in stats else None for stat, matrix in matrices.items()},
         **bands,
+        "only": only,
         "missing": missing,
     }
 
@@ -306,6 +310,12 @@ def _bands(mean: Array) -> dict[str, Any]:
         "low_rank": where(np.nanargmin),
         "high_rank": where(np.nanargmax),
     }
+
+
+def _worst(bands: Mapping[str, Any]) -> int:
+    """The rank that has the greatest value of all; -1 without any value."""
+    found = [(value, rank) for value, rank in zip(bands["high"], bands["high_rank"]) if value is not None]
+    return max(found, key=lambda one: one[0], default=(0.0, -1))[1]
 
 
 def _missing(family: Family, starts: Array, width: int) -> list[list[str]]:

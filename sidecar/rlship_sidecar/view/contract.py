@@ -10,7 +10,7 @@ JSON object; one that is refused has a status of 400 and above and the shape `Re
 | /api/e/{e}/overview | | Overview |
 | /api/e/{e}/metrics | | Metrics |
 | /api/e/{e}/series | m=ID,ID,… (all headline metrics without it); axis=step or time; from, to; points=N | Series |
-| /api/e/{e}/ranks | m=ID; axis, from, to, points; stat=mean,min,max (mean without it) | Ranks |
+| /api/e/{e}/ranks | m=ID; axis, from, to, points; stat=mean,min,max (mean without it); rank=NAME | Ranks |
 | /api/e/{e}/spans | from, to (times); or step, or first and last (steps); lane=ID,ID,…; limit=N | Spans |
 | /api/e/{e}/rollouts | step=N; table, actor; limit=N | Rollouts |
 | /api/e/{e}/alerts | | Alerts |
@@ -285,7 +285,8 @@ class Ranks(TypedDict):
 
     `ranks` are named as "0.17" in merge order, `hosts` stand beside them, "" where unknown. Of each bucket `low`,
     `median`, `high` are over the ranks' means, `low_rank` and `high_rank` are indexes into `ranks` (-1: no rank), and
-    `missing` names the ranks that its rows lack, neighbours as "0.3-7".
+    `missing` names the ranks that its rows lack, neighbours as "0.3-7". If one rank was asked for, the matrices hold it
+    alone, and `only` is its index in `ranks`, else -1. Without such a rank it is the one that has the greatest value.
     """
 
     store: str
@@ -302,6 +303,7 @@ class Ranks(TypedDict):
     high: Column
     low_rank: list[int]
     high_rank: list[int]
+    only: int
     missing: list[list[str]]
 
 

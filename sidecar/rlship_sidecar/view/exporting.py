@@ -16,8 +16,9 @@ from rlship_sidecar.scratch import scratch
 from rlship_sidecar.tail import discover
 from rlship_sidecar.view import answers
 from rlship_sidecar.view.exported import fitting, held_by
-from rlship_sidecar.view.folder import ViewedFolder, identity, load_settings
+from rlship_sidecar.view.folder import ViewedFolder, identity
 from rlship_sidecar.view.making import Making, silent
+from rlship_sidecar.view.settings import load_settings
 from rlship_sidecar.view.shown import Shown
 
 

@@ -57,18 +57,31 @@ class ViewedFolder:
         self._lock = threading.Lock()
 
     def folders(self) -> Mapping[str, Path]:
-        """The experiments that there are by now. Raises OSError if the folder cannot be read."""
+        """The experiments that there are by now. Raises RlshipError if the folder cannot be read."""
         with self._lock:
-            now = time.monotonic()
-            if now - self._looked >= LIST_EVERY_S:
-                known = {os.fspath(path): path for path in self._folders.values()}
-                found = discover.experiments(self.directory, self._negative, known if self._is_folder() else {})
-                self._folders = {identity(path): path for path in found[:MAX_LISTED] if path.is_dir()}
-                self._looked = now
+            if time.monotonic() - self._looked >= LIST_EVERY_S:
+                try:
+                    self._find()
+                except OSError as problem:
+                    raise RlshipError(
+                        f"{self.directory} cannot be read: {problem.strerror}",
+                        "is it still there, and its filesystem mounted?",
+                    ) from problem
             return self._folders
+
+    def _find(self) -> None:
+        known = {os.fspath(path): path for path in self._folders.values()}
+        found = discover.experiments(self.directory, self._negative, known if self._is_folder() else {})
+        self._folders = {identity(path): path for path in found[:MAX_LISTED] if path.is_dir()}
+        self._looked = time.monotonic()
 
     def _is_folder(self) -> bool:
         return os.fspath(self.directory) not in {os.fspath(path) for path in self._folders.values()}
+
+    def only(self) -> str | None:
+        """The experiment that the folder itself is; None for a folder of experiments. Raises RlshipError."""
+        found = self.folders()
+        return next(iter(found), None) if not self._is_folder() else None
 
     def settings_of(self, experiment: Path) -> Config:
         """The settings of an experiment. Raises UsageProblem."""
@@ -125,12 +138,7 @@ class ViewedFolder:
 
     def listed(self) -> Experiments:
         """The answer about all experiments. Raises RlshipError if the folder cannot be read."""
-        try:
-            folders = self.folders()
-        except OSError as problem:
-            raise RlshipError(
-                f"{self.directory} cannot be read: {problem.strerror}", "is it still there, and its filesystem mounted?"
-            ) from problem
+        folders = self.folders()
         left_out: dict[str, str] = {}
         with suppress(OSError):
             left_out = discover.excluded(self.directory)
@@ -157,9 +165,3 @@ def _version(state: Path | None) -> tuple[int, ...]:
     except OSError:
         return ()
     return () if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def load_settings(directory: Path, state_dir: str | None) -> tuple[Config, bool]:
-    """The settings of a folder, and whether a person named the state folder. Raises UsageProblem."""
-    settings = config.load(directory, {"state_dir": state_dir}, os.environ, ships=False)
-    return settings, bool(state_dir or os.environ.get("RLSHIP_STATE_DIR"))

@@ -102,6 +102,8 @@ class Channel:
     async def ready(self) -> None:
         """Wait for the first look, but not for long: a long history is answered from as far as it was read."""
         self.touch()
+        if self.trouble is not None:  # a store that a sidecar makes at this moment can be read by the next look
+            self._looked.clear()
         with suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_S)
         while self.shown.followed is None and self.trouble is None:

@@ -10,17 +10,23 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.scratch import scratch
 from rlship_sidecar.tail import discover
-from rlship_sidecar.view.app import PageServer
-from rlship_sidecar.view.folder import ViewedFolder, load_settings
-from rlship_sidecar.view.guard import host_name
+from rlship_sidecar.view.front import Front
+from rlship_sidecar.view.guard import Guard, host_name
 from rlship_sidecar.view.making import Making
+from rlship_sidecar.view.settings import load_settings
+
+if TYPE_CHECKING:
+    from rlship_sidecar.config import Config
+    from rlship_sidecar.view.app import PageServer
 
 USUAL_PORT = 8470
 TOKEN_BYTES = 32
@@ -100,11 +106,18 @@ def prepared(
     with scratch("view") as folder:
         making = Making(folder)
         try:
-            server = PageServer(ViewedFolder(directory, settings, making, any_owner=any_owner))
-            config = _config(server.app(token, allowed))
-            yield RunningServer(config, server, lambda: on_ready(link(listening, token)))
+            front = Front(partial(_made, directory, settings, making, any_owner=any_owner))
+            config = _config(Guard(front, token, allowed))
+            yield RunningServer(config, front, lambda: on_ready(link(listening, token)))
         finally:
             making.close()
+
+
+def _made(directory: Path, settings: Config, making: Making, *, any_owner: bool) -> PageServer:
+    from rlship_sidecar.view.app import PageServer
+    from rlship_sidecar.view.folder import ViewedFolder
+
+    return PageServer(ViewedFolder(directory, settings, making, any_owner=any_owner))
 
 
 def keep_memory_small() -> None:
@@ -136,9 +149,9 @@ def _config(app: object) -> uvicorn.Config:
 class RunningServer(uvicorn.Server):
     """A server that says when it answers, and ends in order at the first signal."""
 
-    def __init__(self, config: uvicorn.Config, server: PageServer, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, front: Front, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._server = server
+        self._front = front
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -149,7 +162,7 @@ class RunningServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
-        self._server.end_streams()
+        self._front.end_streams()
         await super().shutdown(sockets)
 
     @contextmanager

@@ -52,14 +52,15 @@ export class Run {
   }
 
   async load() {
-    const [overview, metrics, alerts] = await Promise.all([this.ask("overview"), this.ask("metrics"), this.ask("alerts")]);
+    const [alerts, ...first] = ["alerts", "overview", "metrics"].map((what) => this.ask(what));
+    alerts.catch(() => undefined); // it is awaited below
+    const [overview, metrics] = await Promise.all(first);
     this.overview = overview;
     this.store = overview.store;
     this.row = overview.row;
-    this.metrics = new Map(metrics.metrics.map((metric) => [metric.id, metric]));
-    this.leftOut = metrics.left_out;
-    this.alerts = alerts;
-    await this.loadClock();
+    this.takeMetrics(metrics);
+    // Neither waits for the other: alerts are read from the store's rows.
+    [this.alerts] = await Promise.all([alerts, this.loadClock()]);
     this.tell("all");
   }
 
@@ -112,6 +113,10 @@ export class Run {
     this.row = event.row;
     for (const metric of event.metrics ?? []) this.metrics.set(metric.id, metric);
     if (event.metrics?.length) this.tell("metrics");
+    // Which of them come first, and those of rows that this page missed, the server's list says.
+    if (event.metrics?.length || event.rows.some((row) => Object.keys(row.m).some((id) => !this.metrics.has(id)))) {
+      this.soon("metrics", CALM_MS, () => this.loadMetrics());
+    }
     for (const row of event.rows) {
       if (row.x !== null && kindOf(row) === "step" && row.actor === this.overview.lead) this.clock.add(row.x, row.t);
       for (const [id, value] of Object.entries(row.m)) {
@@ -134,6 +139,16 @@ export class Run {
     const { store, row, ...rest } = await this.ask("overview");
     this.overview = { ...rest, store, row };
     this.tell("overview");
+  }
+
+  async loadMetrics() {
+    this.takeMetrics(await this.ask("metrics"));
+    this.tell("metrics");
+  }
+
+  takeMetrics(said) {
+    this.metrics = new Map(said.metrics.map((metric) => [metric.id, metric]));
+    this.leftOut = said.left_out;
   }
 
   async loadAlerts() {

@@ -9,6 +9,7 @@ import { fragmentation, memoryGroups, memoryLines } from "../shape/memory.js";
 const LIVE_MS = 10_000;
 const POINTS = 200;
 const SETTLE_MS = 300;
+const WORST = "worst"; // no rank has this name: the server gives the one with the greatest value
 
 export const memory = {
   id: "memory",
@@ -86,8 +87,9 @@ class Memory {
     const { run, shared } = this.ctx;
     const stepped = run.clock.known;
     const range = shared.view.from < shared.view.to && stepped ? { from: Math.floor(shared.view.from), to: Math.ceil(shared.view.to) } : {};
-    const said = await run.ask("ranks", { m: metric.id, axis: stepped ? "step" : "time", points: POINTS, ...range }, run.ending.signal);
-    const chosen = shared.view.actor === said.grid.actor ? shared.view.rank : undefined;
+    const chosen = shared.view.actor === metric.actor ? shared.view.rank : undefined;
+    // One rank's line is drawn beside the band: the matrix of all ranks stays at the server.
+    const said = await run.ask("ranks", { m: metric.id, axis: stepped ? "step" : "time", points: POINTS, rank: chosen ?? WORST, ...range }, run.ending.signal);
     return { ...memoryLines(said, await matrixOf(said), run.clock, chosen), said };
   }
 

@@ -4,7 +4,7 @@ import { Canvas, Raster } from "../canvas.js";
 import { palette, pixel } from "../colours.js";
 import { clipped, h, plain, show, table } from "../dom.js";
 import { clock as timeOfDay, counted, number, seconds, ticks } from "../numbers.js";
-import { firstAfter, laneFilter, lines, paint, spanAt, stageColours, stageShares } from "../shape/lanes.js";
+import { firstAfter, laneFilter, lines, paint, secondsOf, spanAt, stageColours, stageShares } from "../shape/lanes.js";
 
 const GUTTER = 132;
 const TALLEST = 900;
@@ -183,9 +183,7 @@ class Timeline {
     context.fillStyle = colours.raised;
     context.fillRect(this.scale(width).gutter, 0, width, height);
     this.steps(width, (at, start, end) => {
-      const sum = stages.seconds.reduce((total, column) => total + (column[at] ?? 0), 0);
-      // Stages of several actors may run at one time, and take longer together than the step.
-      const whole = Math.max(stages.dur[at] ?? 0, sum) || 1;
+      const whole = secondsOf(stages, at) || 1;
       let y = height;
       stages.names.forEach((name, index) => {
         const share = ((stages.seconds[index][at] ?? 0) / whole) * height;

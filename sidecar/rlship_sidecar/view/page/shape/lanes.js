@@ -113,10 +113,19 @@ function rankTest(value) {
   };
 }
 
+/**
+ * Seconds of a step, of which its stages have shares: stages of several actors may run at one time, and take longer
+ * together than the step.
+ */
+export function secondsOf(stages, at) {
+  const sum = stages.seconds.reduce((total, column) => total + (column[at] ?? 0), 0);
+  return Math.max(stages.dur[at] ?? 0, sum);
+}
+
 /** Of the steps in a range of time, each stage's mean seconds and its share of the steps. */
 export function stageShares(stages, from, to) {
   const inside = stages.t.map((t, at) => (t <= to && t + (stages.dur[at] ?? 0) >= from ? at : -1)).filter((at) => at >= 0);
-  const whole = inside.reduce((sum, at) => sum + (stages.dur[at] ?? 0), 0);
+  const whole = inside.reduce((sum, at) => sum + secondsOf(stages, at), 0);
   const rows = [...stages.names.map((name, at) => [name, stages.seconds[at]]), ["(bubble)", stages.bubble]];
   return rows.map(([name, column]) => {
     const sum = inside.reduce((total, at) => total + (column[at] ?? 0), 0);

@@ -5,9 +5,11 @@ export function memoryLines(said, values, clock, chosen) {
   const { grid } = said;
   const x = grid.axis === "step" ? grid.x : grid.x.map((t) => clock.step(t));
   const wanted = said.ranks.indexOf(chosen);
-  const worst = wanted < 0 ? worstRank(said) : wanted;
+  const worst = said.only >= 0 ? said.only : wanted < 0 ? worstRank(said) : wanted;
   const columns = said.mean?.columns ?? x.length;
-  const own = worst < 0 ? x.map(() => null) : x.map((_, at) => finite(values[worst * columns + at]));
+  // The server gives one rank's values, an exported file those of all ranks.
+  const row = said.only >= 0 ? 0 : worst;
+  const own = worst < 0 ? x.map(() => null) : x.map((_, at) => finite(values[row * columns + at]));
   return { x, median: said.median, low: said.low, high: said.high, own, worst };
 }
 
