@@ -14,6 +14,7 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 from rlship_sidecar.child_process import module_command
+from rlship_sidecar.scratch import OWNER, YOUNG_S, remove_left_behind
 from rlship_sidecar.sinks.contract import SinkUnavailable
 from rlship_sidecar.sinks.wandb.health import STOPPED_S, core_death, fatal_in
 from rlship_sidecar.sinks.wandb.link import ChildLink
@@ -321,6 +322,27 @@ def test_what_is_left_of_a_kill_of_all_is_removed(tmp_path: Path, backend: Loopb
         sink.open(run)
         sink.close()
     assert other.exists() and not left.exists()
+
+
+def test_the_child_owns_its_folder(tmp_path: Path, backend: LoopbackBackend) -> None:
+    """The folder for the client's files stays while the child lives, and the sidecar holds no descriptor for it."""
+    run = make_run(tmp_path, rows=3, project="owned")
+    sink = WandbSink(env=client_env(backend.environment(tmp_path / "home")))
+    sink.open(run)
+    try:
+        scratch = Path((run.state_dir / "wandb-scratch").read_text())
+        remove_left_behind(time.time() + 2 * YOUNG_S)
+        assert scratch.is_dir()
+        assert [path for path in held_by(os.getpid()) if path.startswith(str(scratch))] == []
+        assert f"{scratch}/{OWNER}" in held_by(sink.child_pid)
+    finally:
+        sink.close()
+    assert not scratch.exists()
+
+
+def held_by(pid: int | None) -> list[str]:
+    """The files that a process has open."""
+    return [file.path for file in psutil.Process(pid).open_files()]
 
 
 def test_what_startup_code_prints_is_no_message(

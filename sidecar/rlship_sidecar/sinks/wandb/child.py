@@ -17,10 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from rlship_sidecar.scratch import own
 from rlship_sidecar.sinks.contract import SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, health, offline, online
 from rlship_sidecar.sinks.wandb.file import HeldRows
@@ -68,6 +70,8 @@ def main() -> None:
     parent_pid = os.getppid()
     inbox: Inbox = queue.SimpleQueue()
     request = json.loads(sys.stdin.buffer.readline())["open"]
+    with suppress(OSError):  # the sidecar that gave it was killed and another one has removed it: the end comes soon
+        own(Path(request["scratch"]))
     threading.Thread(target=_listen, args=(inbox, request["scratch"]), name="input", daemon=True).start()
     threading.Thread(target=_beat, args=(parent_pid, request["scratch"], parent), name="beat", daemon=True).start()
     try:

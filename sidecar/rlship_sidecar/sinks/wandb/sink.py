@@ -23,7 +23,7 @@ from rlship_sidecar import state_file
 from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row
 from rlship_sidecar.run_data.merging import RunData
-from rlship_sidecar.scratch import own, remove_left_behind
+from rlship_sidecar.scratch import remove_left_behind
 from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import (
@@ -182,7 +182,7 @@ class WandbSink(Sink):
         self._opening: tuple[float, str] | None = None  # since when (monotonic), and at which server
         self._run: SinkContext | None = None
         self._link: ChildLink | None = None
-        self._scratch: tuple[Path, int] | None = None  # with the descriptor that shows whose it is
+        self._scratch: Path | None = None
         self._axes: tuple[Axes, Axes] | None = None  # of actors, and of names without an actor
         self._budget: budget.KeyBudget | None = None
         self._next = 0
@@ -257,7 +257,7 @@ class WandbSink(Sink):
         folder = run.experiment.absolute() / options["dir"] if options.get("dir") else None
         if folder is not None:
             make_folder(folder, run.state_dir.absolute(), run.experiment.absolute())
-        self._scratch = scratch, _ = _scratch(run.state_dir, folder)
+        self._scratch = scratch = _scratch(run.state_dir, folder)
         axes, bare = self._axes = Axes(run.state_dir), Axes(run.state_dir, NAMES_FILE)
         self._budget = budget.budget("wandb", state_dir, options)
         if options.get("alerts_from") and self._beside.episodes is None and not run.is_replay:
@@ -367,8 +367,7 @@ class WandbSink(Sink):
                 link.close(timeout_s)
         finally:
             if self._scratch is not None:
-                (scratch, owner), self._scratch = self._scratch, None
-                os.close(owner)
+                scratch, self._scratch = self._scratch, None
                 shutil.rmtree(scratch, ignore_errors=True)
 
     def _admitted(self, row: Row) -> Mapping[str, float]:
@@ -442,8 +441,8 @@ def _open_request(
     }
 
 
-def _scratch(state_dir: Path, folder: Path | None) -> tuple[Path, int]:
-    """A new folder for the client's own files, and the descriptor that shows whose it is.
+def _scratch(state_dir: Path, folder: Path | None) -> Path:
+    """A new folder for the client's own files. The child owns it: here it would take a descriptor of each experiment.
 
     First it removes the folders that sidecars and their children left behind when they were killed together: of this
     experiment by its note, which also names one in another `folder`, and any in the system's folder for such files.
@@ -456,7 +455,7 @@ def _scratch(state_dir: Path, folder: Path | None) -> tuple[Path, int]:
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder))
     try:
         note.write_text(str(scratch))
-        return scratch, own(scratch)
+        return scratch
     except OSError:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
