@@ -41,7 +41,7 @@ class Shipping:
     @property
     def core(self) -> psutil.Process:
         """Its wandb-core."""
-        (core,) = [process for process in self.child.children() if "wandb" in process.name()]
+        (core,) = [process for process in self.child.children() if "wandb" in _name(process)]
         return core
 
     def add(self, end: int) -> None:
@@ -55,6 +55,13 @@ class Shipping:
         self.add(end)
         assert self.shipper.drain(timeout_s), f"not delivered: {self.shipper.status()}"
         return time.monotonic() - began
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:  # a short command of the client, such as git
+        return ""
 
 
 @contextmanager
