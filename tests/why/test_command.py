@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from tests.alerts.rows import row
+from tests.kit import files
 from tests.kit.cases import long
 from tests.kit.files import CLOSE, T0, barrier, file, log, rollback
 from tests.pipeline.simulated import simulation
@@ -149,6 +150,19 @@ def test_a_generator_that_came_back_with_old_weights(tmp_path: Path) -> None:
     assert (signs["restart"]["actor"], signs["restart"]["rank"]) == ("generator", "generator/1.0")
 
 
+def test_a_crash_is_named_beside_the_causes(tmp_path: Path) -> None:
+    """A process that an error ended is named, whether a rule fired or not: the error may be all there is to explain."""
+    failed = {"kind": "close", "reason": "error", "error": "RuntimeError: CUDA out of memory", "t": T0 + 9}
+    files.experiment(
+        tmp_path / "run", {"a.jsonl": file(*(log(step, loss=1.0) for step in range(3)), barrier(2), failed)}
+    )
+    said = run(watched(tmp_path / "run"))
+    ended = "trainer r0 ended with RuntimeError: CUDA out of memory at step 2"
+    assert said.stdout == f"run: nothing to explain, up to step 2: no rule fired\n  {ended}\n"
+    (form,) = map(json.loads, run(tmp_path / "run", "--json").stdout.splitlines())
+    assert form["ended"] == [ended]
+
+
 def test_a_healthy_job_has_nothing_to_explain(tmp_path: Path) -> None:
     """It says so, up to which step, and the exit code is 0."""
     folder = watched(Job(tmp_path / "run", healthy).run())
@@ -160,6 +174,7 @@ def test_a_healthy_job_has_nothing_to_explain(tmp_path: Path) -> None:
         "episode": None,
         "note": "no rule fired",
         "last": {"step": 89, "t": form["last"]["t"]},
+        "ended": [],
     }
 
 

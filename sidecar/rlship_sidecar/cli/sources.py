@@ -44,7 +44,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Experime
             source = ExperimentTables(experiment.resolve().name, experiment, None, others=len(found) > 1)
             try:
                 if require_readable(experiment, state, any_owner=named):
-                    source.snapshot = stack.enter_context(look(state))
+                    source.snapshot, source.state_dir = stack.enter_context(look(state)), state
             except RlshipError as problem:
                 if not source.others:
                     raise

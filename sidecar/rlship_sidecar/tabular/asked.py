@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from rlship_sidecar import config
 from rlship_sidecar.alerts.evaluation import History
@@ -15,6 +18,8 @@ from rlship_sidecar.alerts.rules import Rule, rules_of
 from rlship_sidecar.config import Config
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.export.reading import Unreadable, files_of, identify
+from rlship_sidecar.report.status import LostStatus, read_status
+from rlship_sidecar.report.terminal import failures
 from rlship_sidecar.rows import Row
 from rlship_sidecar.tabular.source import ExperimentTables, RecordFilter
 from rlship_sidecar.why.asking import Question, Reply, UnknownMetric, reply_to
@@ -49,7 +54,7 @@ def explained(source: ExperimentTables, question: Question, settings: Config, gr
     has_rows = source.snapshot is not None or not source.others
     try:
         past = source.stored().past_rows(settings.lead) if has_rows else None
-        return reply_to(
+        reply = reply_to(
             question,
             partial(_rows, source, every=past is None),
             settings.lead,
@@ -58,6 +63,7 @@ def explained(source: ExperimentTables, question: Question, settings: Config, gr
             _WriterFiles(source),
             past,
         )
+        return replace(reply, ended=_ended(source))
     except UnknownMetric as problem:
         near = f"did you mean {' or '.join(problem.near)}? " if problem.near else ""
         raise UsageProblem(
@@ -69,6 +75,17 @@ def explained(source: ExperimentTables, question: Question, settings: Config, gr
             f"a row of {source.path} cannot be used",
             f"make the rows again from the files: rlship replay {source.path}",
         ) from problem
+
+
+def _ended(source: ExperimentTables) -> tuple[str, ...]:
+    """The processes that an error ended, a line for each actor and error."""
+    if source.state_dir is None:
+        return ()
+    try:
+        status = read_status(source.state_dir)
+    except (LostStatus, msgspec.DecodeError, OSError):  # `rlship status` says so, and the rows have their answer
+        return ()
+    return () if status is None else tuple(failures(status))
 
 
 def _rows(source: ExperimentTables, *, every: bool) -> Iterable[Row]:

@@ -47,7 +47,7 @@ class RecordFilter:
 
 @dataclass(slots=True)
 class ExperimentTables:
-    """One experiment. `snapshot` is None if no sidecar has watched it.
+    """One experiment. `snapshot` and `state_dir` are None if no sidecar has watched it.
 
     If its store cannot be used, `broken` holds the reason. `unreadable` collects files and reasons. If a store turns
     out to be damaged and there are `others`, the error is kept in `broken` and the rows end there. Otherwise it is
@@ -61,6 +61,7 @@ class ExperimentTables:
     broken: str = ""
     unreadable: dict[str, str] = field(default_factory=dict)
     on_read: Callable[[int], None] = lambda count: None
+    state_dir: Path | None = None
 
     def file_bytes(self) -> int:
         """The size of the writers' files."""

@@ -258,8 +258,9 @@ def why(shown: Shown, given: Parameters) -> Answer:
         if one is None:
             raise UsageProblem(f"no episode has the id {given['episode'][:80]!r}", "/alerts lists them")
         step = one["fired"].get("step")
-    with look(shown.find_store().state_dir) as snapshot:
-        source = ExperimentTables(shown.path.resolve().name, shown.path, snapshot)
+    state_dir = shown.find_store().state_dir
+    with look(state_dir) as snapshot:
+        source = ExperimentTables(shown.path.resolve().name, shown.path, snapshot, state_dir=state_dir)
         reply = explained(source, Question(given.get("metric", ""), step), settings, graph)
     lines = list(Text(source.name, graph, clean, date).lines(reply))
     return {**shown.head(), "answer": plain(form(source.name, reply, graph)), "text": [text(line) for line in lines]}

@@ -62,7 +62,9 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer, and what else is known. Without an episode `answer` is None and `note` says why."""
+    """The answer, and what else is known. Without an episode `answer` is None and `note` says why. `ended` names the
+    processes that an error ended.
+    """
 
     note: str = ""
     answer: Explanation | None = None
@@ -70,6 +72,7 @@ class Reply:
     last: Moment | None = None
     about: str = ""
     hosts: Mapping[str, str] | None = None
+    ended: tuple[str, ...] = ()
 
 
 class UnknownMetric(Exception):

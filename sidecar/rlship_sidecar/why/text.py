@@ -42,6 +42,7 @@ class Text:
         if answer is None:
             up_to = "" if reply.last is None else f", up to step {reply.last.step}"
             yield from self._wrapped(f"{self._experiment}: nothing to explain{up_to}: {reply.note}", "", "  ")
+            yield from self._ended(reply)
             return
         yield from self._head(answer, reply)
         hosts = reply.hosts or {}
@@ -69,6 +70,11 @@ class Text:
         if reply.others:
             names = dict.fromkeys(f"{other.rule} ({other.first.step})" for other in reply.others)
             yield self._fit(f"  with it: {self._list(list(names))}")
+        yield from self._ended(reply)
+
+    def _ended(self, reply: Reply) -> Iterator[str]:
+        for line in reply.ended:
+            yield from self._wrapped(line, "  ", "    ", 2)
 
     def _candidate(self, rank: int, one: Candidate, answer: Explanation, hosts: Mapping[str, str]) -> Iterator[str]:
         first, place = rank == 1, self._place(one, hosts)
@@ -170,13 +176,20 @@ def form(experiment: str, reply: Reply, graph: Graph) -> dict[str, Any]:
     """The answer as JSON has it, complete."""
     answer = reply.answer
     if answer is None:
-        return {"experiment": experiment, "episode": None, "note": reply.note, "last": _moment(reply.last)}
+        return {
+            "experiment": experiment,
+            "episode": None,
+            "note": reply.note,
+            "last": _moment(reply.last),
+            "ended": list(reply.ended),
+        }
     hosts = reply.hosts or {}
     return {
         "experiment": experiment,
         "episode": _episode(answer.episode) | {"about": reply.about},
         "note": "",
         "last": _moment(reply.last),
+        "ended": list(reply.ended),
         "with": [_episode(one) for one in reply.others],
         "symptoms": list(answer.symptoms),
         "roots": list(answer.roots),
