@@ -15,7 +15,7 @@ from statistics import median
 
 from benchmarks.incidents import judging
 from benchmarks.incidents.judging import FIRST, LIMIT, WAYS, WHY, Healthy, Judged
-from benchmarks.incidents.plan import IncidentType, plan
+from benchmarks.incidents.plan import IncidentType, Plan, RealRuns, plan, reseeded
 from benchmarks.incidents.statistics import Share, most
 from rlship_sidecar.demo.faults import NONE
 
@@ -34,13 +34,17 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="one incident of each type, few and short healthy runs")
     parser.add_argument("--only", choices=PARTS, action="append", help="these parts; may be repeated (default: all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+    parser.add_argument(
+        "--fresh", metavar="TEXT", help="other seeds, drawn from TEXT (default: as planned)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found to FILE as well")
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="rlship-incidents-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     try:
         parts = options.only or PARTS
-        incidents, healthy = measure(scratch, options.jobs, parts, short=options.short)
-        real = [] if options.short or PROCESSES not in parts else in_processes(scratch)
+        planned = plan() if options.fresh is None else reseeded(plan(), options.fresh)
+        incidents, healthy = measure(planned, scratch, options.jobs, parts, short=options.short)
+        real = [] if options.short or PROCESSES not in parts else in_processes(planned.real, scratch)
     finally:
         shutil.rmtree(scratch)
     print("\n".join([*report(incidents, healthy), *of_processes(real)]))
@@ -53,10 +57,9 @@ def main() -> None:
 
 
 def measure(
-    scratch: Path, jobs: int, parts: Sequence[str] = PARTS, *, short: bool
+    planned: Plan, scratch: Path, jobs: int, parts: Sequence[str] = PARTS, *, short: bool
 ) -> tuple[list[Judged], list[Healthy]]:
     """Judge all simulated runs of these parts, or a few short ones."""
-    planned = plan()
     chosen = [(kind, one) for kind in planned.types for one in (kind.incidents[-1:] if short else kind.incidents)]
     runs = planned.healthy[:: len(planned.healthy) // SHORT_HEALTHY] if short else planned.healthy
     chosen, runs = (chosen if INCIDENTS in parts else []), (runs if HEALTHY_RUNS in parts else ())
@@ -70,9 +73,8 @@ def measure(
 Real = tuple[Judged | None, int, int]
 
 
-def in_processes(scratch: Path) -> list[Real]:
+def in_processes(runs: RealRuns, scratch: Path) -> list[Real]:
     """Judge runs of the demo's processes, one after the other: each has nine."""
-    runs = plan().real
     chosen = [(fault, seed) for fault in runs.faults for seed in runs.seeds] + [(NONE, seed) for seed in runs.healthy]
     return [judging.real(fault, seed, scratch) for fault, seed in chosen]
 

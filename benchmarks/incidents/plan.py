@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,25 @@ def plan() -> Plan:
             tuple(table["real"]["seeds"]),
             tuple(table["real"]["healthy"]),
             table["real"]["faults"],
+        ),
+    )
+
+
+def reseeded(planned: Plan, of: str) -> Plan:
+    """The same plan with other runs: each seed is drawn from `of` and the planned one. Types, sizes and steps stay."""
+
+    def other(seed: int) -> int:
+        return random.Random(f"{of} {seed}").randrange(1_000_000)
+
+    return replace(
+        planned,
+        types=tuple(
+            replace(kind, incidents=tuple(replace(one, seed=other(one.seed)) for one in kind.incidents))
+            for kind in planned.types
+        ),
+        healthy=tuple(replace(run, seed=other(run.seed)) for run in planned.healthy),
+        real=replace(
+            planned.real, seeds=tuple(map(other, planned.real.seeds)), healthy=tuple(map(other, planned.real.healthy))
         ),
     )
 

@@ -11,7 +11,7 @@ from benchmarks.incidents.__main__ import measure, report
 from benchmarks.incidents.found import answer_of, rows_of, why
 from benchmarks.incidents.job import Job
 from benchmarks.incidents.judging import NAMES, first_impact
-from benchmarks.incidents.plan import plan
+from benchmarks.incidents.plan import Plan, plan, reseeded
 from benchmarks.incidents.statistics import Share, most
 from rlship_sidecar import bounded_toml
 from rlship_sidecar.why.graph import graph_of
@@ -29,6 +29,20 @@ def test_the_plan_is_as_large_as_promised() -> None:
     assert [len(plan().healthy), sum(bool(run.events) for run in plan().healthy)] == [100, 40]
     seeds = [one.seed for kind in types for one in kind.incidents]
     assert len({*seeds, *(run.seed for run in plan().healthy)}) == len(seeds) + 100
+
+
+def test_fresh_runs_differ_in_their_seeds_alone() -> None:
+    """All runs are others, the same ones for the same text, and everything else is as planned."""
+
+    def seeds(planned: Plan) -> list[int]:
+        incidents = [one.seed for kind in planned.types for one in kind.incidents]
+        return [*incidents, *(run.seed for run in planned.healthy), *planned.real.seeds, *planned.real.healthy]
+
+    once = reseeded(plan(), "7")
+    assert seeds(once) == seeds(reseeded(plan(), "7")) != seeds(reseeded(plan(), "8"))
+    assert all(one != other for one, other in zip(seeds(once), seeds(plan())))
+    sizes = [[(one.step, one.size, one.at) for kind in of.types for one in kind.incidents] for of in (once, plan())]
+    assert sizes[0] == sizes[1]
 
 
 def test_a_fault_changes_nothing_before_it_begins(tmp_path: Path) -> None:
@@ -91,7 +105,7 @@ def test_intervals() -> None:
 @pytest.mark.timeout(600)
 def test_a_short_run(tmp_path: Path) -> None:
     """Alerts see most of the largest incidents, and few episodes in short healthy runs."""
-    incidents, healthy = measure(tmp_path, 2, short=True)
+    incidents, healthy = measure(plan(), tmp_path, 2, short=True)
     counted = [one for one in incidents if one.impact is not None]
     assert len(counted) >= 20
     assert sum(one.detected["rlship why"] is not None for one in counted) >= 0.6 * len(counted)
