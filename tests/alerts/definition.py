@@ -165,7 +165,8 @@ def is_late(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
         answer = None
         if before is None or before.lineage != frame.lineage:
             continue
-        gap = frame.t - before.t
+        accounted = sum(frame.values[name] for name in signal.metrics if frame.values.get(name, 0.0) > 0)
+        gap = frame.t - before.t - accounted
         known = len(usual) >= signal.warmup
         late = known and gap >= signal.size and gap >= signal.ratio * statistics.median(usual)
         answer = late if known else None

@@ -45,6 +45,7 @@ RULES = (
     rule({"s": {"kind": "shift", "metric": ["a", "b"], "ratio": 1.2, "floor": 0.1, "z": 0, "window": 8, "warmup": 5}}),
     rule({"s": {"kind": "shift", "ratio": 1.3, "z": 1, "window": 10, "warmup": 4}}),
     rule({"s": {"kind": "stalled", "size": 3, "ratio": 2, "window": 6, "warmup": 3}}),
+    rule({"s": {"kind": "stalled", "metric": ["a", "b"], "size": 3, "ratio": 2, "window": 6, "warmup": 3}}),
     rule({"s": {"kind": "peer", "metric": "a", "ratio": 1.5, "floor": 0.5, "ranks": 3, "same": [2, 4]}}),
     rule({"s": {"kind": "peer", "metric": "a", "ratio": 1.5, "floor": 0.5, "ranks": 3, "direction": "both"}}),
     rule(

@@ -378,13 +378,13 @@ def _has_shifted(signal: Signal, before: tuple[float, ...], lately: int, value: 
 
 
 def _stalled(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
-    """True if the time since the frame before is at least `size` seconds and `ratio` times the usual. After a restart
-    or a rollback there is no such time.
+    """True if the time since the frame before is at least `size` seconds and `ratio` times the usual; the seconds of
+    `metrics` in the frame account for their part of it. After a restart or a rollback there is no such time.
     """
     last, lineage, usual = state if state else (frame.t, None, ())
     if lineage != frame.lineage:
         return UNKNOWN, (frame.t, frame.lineage, usual)
-    gap = frame.t - last
+    gap = frame.t - last - sum(max(0.0, frame.values.get(name, 0.0)) for name in signal.metrics)
     known = len(usual) >= signal.warmup
     breach = known and gap >= signal.size and gap >= signal.ratio * median(sorted(usual))
     usual = usual if breach else (*usual, gap)[-signal.window :]
