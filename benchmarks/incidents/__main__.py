@@ -34,9 +34,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="one incident of each type, few and short healthy runs")
     parser.add_argument("--only", choices=PARTS, action="append", help="these parts; may be repeated (default: all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
-    parser.add_argument(
-        "--fresh", metavar="TEXT", help="other seeds, drawn from TEXT (default: as planned)"
-    )
+    parser.add_argument("--fresh", metavar="TEXT", help="other seeds, drawn from TEXT (default: as planned)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found to FILE as well")
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="rlship-incidents-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
