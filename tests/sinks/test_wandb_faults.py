@@ -195,9 +195,8 @@ def test_the_clients_own_file_does_not_grow_for_ever(tmp_path: Path, backend: Lo
     """
     with shipping(tmp_path, backend, project="large", limits=Limits(max_file_bytes=40_000)) as ship:
         ship.deliver(20)
-        scratch = ship.sinks[0]._scratch
-        assert scratch is not None
-        folder, _ = scratch
+        folder = ship.sinks[0]._scratch
+        assert folder is not None
         # The client writes its file in blocks, at the latest every five seconds.
         for _ in range(100):
             if len(ship.sinks) > 1:
