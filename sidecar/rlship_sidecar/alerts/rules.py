@@ -323,5 +323,12 @@ def wanted(rules: tuple[Rule, ...]) -> set[str]:
 
 
 def blind(rules: Iterable[Rule], seen: Collection[str]) -> list[str]:
-    """The rules that look at metrics, none of which is among the names that frames have."""
-    return [rule.name for rule in rules if (names := rule.wanted()) and names.isdisjoint(seen)]
+    """The rules that look at metrics, none of which is among the names that frames have. A signal `stalled` looks at
+    times, and takes the metrics off that there are.
+    """
+    found = []
+    for rule in rules:
+        names = {name for one in rule.signals if one.kind != "stalled" for name in signals.wanted(one)}
+        if names and names.isdisjoint(seen):
+            found.append(rule.name)
+    return found
