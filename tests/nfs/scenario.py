@@ -78,9 +78,13 @@ class Course:
 
     def file_of(self, actor: str, rank: int | None = None) -> Path:
         """The one file of an actor, or that of a rank, on the server."""
-        found = (self.experiment / "rlship").glob(f"{actor}-*.jsonl")
-        (path,) = (path for path in found if rank is None or f"-r{rank}-" in path.name)
+        (path,) = self.files_of(actor, rank)
         return path
+
+    def files_of(self, actor: str, rank: int | None) -> list[Path]:
+        """All files of an actor, or of a rank, that are on the server by now."""
+        found = (self.experiment / "rlship").glob(f"{actor}-*.jsonl")
+        return [path for path in found if rank is None or f"-r{rank}-" in path.name]
 
     def tell(self, fact: str, figure: object = "") -> None:
         """Note a fact that was found to hold."""
@@ -96,6 +100,7 @@ def go(course: Course) -> None:
     for worker in (*trainers, *rewards):
         worker.answer()
     course.sidecar.until_status(lambda status: True)
+    course.sidecar.until(lambda: course.files_of("trainer", 0) != [], PATIENCE_S)  # the writer's thread makes it
     opens_on_the_client(course)
     ready = time.time()
     for number, worker in enumerate((*trainers, *rewards)):
