@@ -586,7 +586,7 @@ class Diff(TypedDict):
 
 
 class LiveRow(TypedDict):
-    """A new row, or a revision of one that the page has: (actor, kind, index) is what it is of.
+    """A new row, or a revision of one that the page has, number `no` of the store.
 
     `x` is its step, null without one. `m` has all its values by metric id: a key that is not in it was taken away.
     `ranks` has, of the metrics asked for in `r`, values by rank name. `tables`: the row shows samples of these.
@@ -595,8 +595,6 @@ class LiveRow(TypedDict):
     no: int
     actor: str
     kind: str
-    index: int
-    revision: int
     x: int | None
     t: float
     partial: bool

@@ -17,7 +17,7 @@ from rlship_sidecar.ownership.inherit import newest_store
 from rlship_sidecar.tabular.snapshot import Snapshot, StoreReader, reading
 from rlship_sidecar.view import rollup_file
 from rlship_sidecar.view.contract import MAX_ROWS
-from rlship_sidecar.view.lean import RankedRow, ranked
+from rlship_sidecar.view.lean import ChartedRow, decoded
 from rlship_sidecar.view.rollup import Rollup
 
 PIECE_ROWS, PIECE_BYTES = 200, 4 << 20  # read in one transaction, of rows as large as those before
@@ -44,7 +44,7 @@ class News(NamedTuple):
     store than before.
     """
 
-    rows: list[RankedRow] | None
+    rows: list[ChartedRow] | None
     is_other: bool = False
 
 
@@ -118,20 +118,20 @@ class Followed:
             first = found[-1][0] + 1
             with self.lock:
                 final = (body for no, body in found if no < snapshot.count and snapshot.is_final(no))
-                self.rollup.take(map(ranked_row, final), first_seen=True)
+                self.rollup.take(map(charted_row, final), first_seen=True)
                 self.rollup.upto = self.count = min(first, snapshot.count)
             self.progress = first / snapshot.count
             tell()
         self.progress = None
 
     def _take_new(self, store: StoreReader, count: int, *, is_other: bool, tell: Callable[[], None]) -> News:
-        fresh: list[RankedRow] = []
+        fresh: list[ChartedRow] = []
         first, begun = self.rollup.upto, self.rollup.upto
         is_live = count - begun <= MAX_ROWS
         while first < count and (found := store.bodies(first, self._piece)):
             self._fit_piece(found)
             first = found[-1][0] + 1
-            rows: Iterable[RankedRow] = map(ranked_row, (body for _, body in found))
+            rows: Iterable[ChartedRow] = map(charted_row, (body for _, body in found))
             if is_live:
                 rows = list(rows)
                 fresh += rows
@@ -143,7 +143,7 @@ class Followed:
                 tell()
         self.progress = None
         for name, low, high in list(self.rollup.stale()):
-            again = [ranked_row(body) for _, body in store.bodies_of(*name, low, high, high - low + 1)]
+            again = [charted_row(body) for _, body in store.bodies_of(*name, low, high, high - low + 1)]
             with self.lock:
                 self.rollup.retake(name, low, high, again)
         return News(fresh if is_live else None, is_other)
@@ -165,12 +165,12 @@ class Followed:
                 self._saves = rollup_file.write(self.state_dir, self.rollup)
             self._saved, self._saved_at = self.rollup.upto, time.monotonic()
 
-    def rows(self, first: int, last: int) -> list[RankedRow]:
+    def rows(self, first: int, last: int) -> list[ChartedRow]:
         """The rows from number `first` up to `last` - 1. Raises RlshipError."""
         with self.open() as store:
-            return [ranked_row(body) for no, body in store.bodies(first, last - first) if no < last]
+            return [charted_row(body) for no, body in store.bodies(first, last - first) if no < last]
 
-    def sized_rows_of(self, actor: str, kind: str, first: int, last: int, most: int) -> Iterator[tuple[RankedRow, int]]:
+    def sized_rows_of(self, actor: str, kind: str, first: int, last: int, most: int) -> Iterator[tuple[ChartedRow, int]]:
         """The newest rows of an actor's units from `first` to `last`, at most `most`, and how many bytes were read so
         far. Raises RlshipError.
         """
@@ -179,7 +179,7 @@ class Followed:
             while left > 0 and (found := store.bodies_of(actor, kind, first, last, min(left, self._piece))):
                 for _, body in found:
                     size += len(body)
-                    row = ranked_row(body)
+                    row = charted_row(body)
                     yield row, size
                 left -= len(found)
                 first = max(first, row.index) + 1
@@ -208,10 +208,10 @@ class _Open:
         self._opened.__exit__(*error)  # type: ignore[arg-type]  # what Python gives
 
 
-def ranked_row(body: bytes) -> RankedRow:
+def charted_row(body: bytes) -> ChartedRow:
     """A row of a store. Raises RlshipError for one that no sidecar wrote."""
     try:
-        return ranked(body)
+        return decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise RlshipError(
             f"a row of the store cannot be used: {problem}", "make the rows again from the files: rlship replay"

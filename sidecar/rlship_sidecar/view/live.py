@@ -14,7 +14,7 @@ from rlship_sidecar.view.charts import metric_id
 from rlship_sidecar.view.contract import BEAT_S, MAX_ROWS, ExperimentEntry, LiveRow, MetricEntry
 from rlship_sidecar.view.folder import LIST_EVERY_S, ViewedFolder
 from rlship_sidecar.view.following import News
-from rlship_sidecar.view.lean import RankedRow
+from rlship_sidecar.view.lean import ChartedRow
 from rlship_sidecar.view.sending import line
 from rlship_sidecar.view.shown import Shown
 from rlship_sidecar.view.texts import text
@@ -192,7 +192,7 @@ class Channel:
         store, row = self._published
         return line({"kind": "behind", "store": store, "row": row})
 
-    def _new_metrics(self, rows: Iterable[RankedRow]) -> list[MetricEntry]:
+    def _new_metrics(self, rows: Iterable[ChartedRow]) -> list[MetricEntry]:
         """The metrics of rows that no row had before."""
         found: list[MetricEntry] = []
         for row in rows:
@@ -206,7 +206,7 @@ class Channel:
                         found.append(metric)
         return found
 
-    def _rows_event(self, rows: list[RankedRow], metrics: list[MetricEntry], ranks: frozenset[str]) -> dict[str, Any]:
+    def _rows_event(self, rows: list[ChartedRow], metrics: list[MetricEntry], ranks: frozenset[str]) -> dict[str, Any]:
         store = self._published[0]
         event: dict[str, Any] = {"kind": "rows", "store": store, "row": rows[-1].row + 1}
         return {**event, "rows": [live_row(row, ranks) for row in rows], "metrics": metrics}
@@ -271,7 +271,7 @@ class Channel:
             self.subscribers.discard(subscriber)
             self.used = time.monotonic()
 
-    async def _missed(self, store: str, row: int | None) -> list[RankedRow] | None:
+    async def _missed(self, store: str, row: int | None) -> list[ChartedRow] | None:
         """The rows that a page lacks; None if these are too many, or of another store."""
         now, count = self._published
         followed = self.shown.followed
@@ -285,7 +285,7 @@ class Channel:
             return None
 
 
-def live_row(row: RankedRow, ranks: frozenset[str]) -> LiveRow:
+def live_row(row: ChartedRow, ranks: frozenset[str]) -> LiveRow:
     """A row as a live event has it."""
     family = row.family
     by_rank = {metric_id(*family, key): values for key, values in row.per_rank.items()} if ranks else {}
@@ -293,8 +293,6 @@ def live_row(row: RankedRow, ranks: frozenset[str]) -> LiveRow:
         "no": row.row,
         "actor": text(row.actor),
         "kind": family[1],
-        "index": row.index,
-        "revision": row.arrival.revision,
         "x": row.step,
         "t": row.t,
         "partial": bool(row.coverage.missing),

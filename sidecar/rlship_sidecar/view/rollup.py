@@ -14,7 +14,7 @@ import numpy as np
 
 from rlship_sidecar.rows import POINT
 from rlship_sidecar.view.binned import Array, Binned
-from rlship_sidecar.view.lean import RankedRow
+from rlship_sidecar.view.lean import ChartedRow
 
 ROWS_BYTES, RANKS_BYTES = 24 << 20, 64 << 20  # at most, of all families together
 MOST_BUCKETS, MOST_RANK_BUCKETS = 16_384, 1_024
@@ -95,7 +95,7 @@ class Rollup:
 
     # Taking rows ------------------------------------------------------------------------------------------------------
 
-    def take(self, rows: Iterable[RankedRow], *, first_seen: bool = False) -> None:
+    def take(self, rows: Iterable[ChartedRow], *, first_seen: bool = False) -> None:
         """Take rows in the order of their numbers. `first_seen`: no earlier revision of any of them was taken.
 
         Afterwards `stale` names the stretches of rows that have to be taken again.
@@ -116,7 +116,7 @@ class Rollup:
             for at in sorted({position // width for position in positions}):
                 yield name, at * width, (at + 1) * width - 1
 
-    def retake(self, name: FamilyName, first: int, last: int, rows: Iterable[RankedRow]) -> None:
+    def retake(self, name: FamilyName, first: int, last: int, rows: Iterable[ChartedRow]) -> None:
         """Put the rows of a stretch in the place of what was taken of it."""
         family = self.families.get(name)
         if family is not None:
@@ -129,7 +129,7 @@ class Rollup:
             self._dirty[name] = left
         self._keep_bounds()
 
-    def _add(self, row: RankedRow) -> None:
+    def _add(self, row: ChartedRow) -> None:
         family = self.families.setdefault(row.family, Family())
         family.axis = family.axis or next(iter(row.x), "")[:MAX_KEY]
         slot = family.table.slot(row.position)
@@ -155,7 +155,7 @@ class Rollup:
                 del family.shown[next(iter(family.shown))]
         self._add_ranks(family, row)
 
-    def _add_ranks(self, family: Family, row: RankedRow) -> None:
+    def _add_ranks(self, family: Family, row: ChartedRow) -> None:
         for key, values in row.per_rank.items():
             table = family.ranks.get(key)
             if table is None:

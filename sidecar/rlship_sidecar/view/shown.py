@@ -24,7 +24,7 @@ from rlship_sidecar.view.contract import MetricEntry
 from rlship_sidecar.view.entries import hosts_by_rank
 from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.following import Followed, News
-from rlship_sidecar.view.lean import STEPPED, RankedRow
+from rlship_sidecar.view.lean import STEPPED, ChartedRow
 from rlship_sidecar.view.records import RecordFiles, SoughtRecords
 from rlship_sidecar.view.rollup import Family, FamilyName, Rollup
 
@@ -179,7 +179,7 @@ class Shown:
             return None
         if high - low >= NEAR_ROWS:
             return None
-        rows: list[RankedRow] = []
+        rows: list[ChartedRow] = []
         for row, size in followed.sized_rows_of(*name, low, high, NEAR_ROWS):
             rows.append(row)
             if size > NEAR_BYTES:
