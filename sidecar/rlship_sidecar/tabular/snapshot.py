@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -84,16 +85,32 @@ class StoreReader:
         return found
 
     def bodies_of(self, actor: str, kind: str, first: int, last: int, limit: int) -> list[tuple[int, bytes]]:
-        """The newest rows of an actor's units from `first` to `last`; of kind `point`, of all writers."""
-        exact = "kind = ?" if kind != POINT else "kind >= ? and kind < 'point;'"
+        """The newest rows of an actor's units from `first` to `last`."""
         found = self._ask(
-            f"select no, body from units join rows using (no) where actor = ? and {exact} and number between ? and ? "
+            "select no, body from units join rows using (no) where actor = ? and kind = ? and number between ? and ? "
             "order by number limit ?",
-            (actor, kind if kind != POINT else f"{POINT}:", first, last, limit),
+            (actor, kind, first, last, limit),
         )
         with self._failing():
             if not all(type(no) is int and isinstance(body, bytes) for no, body in found):
                 raise sqlite3.DatabaseError(f"what it has of {actor} {kind} are no rows")
+        return found
+
+    def point_bodies(self, actor: str, after: tuple[str, int], limit: int) -> list[tuple[str, int, bytes]]:
+        """The newest rows of an actor's points behind the place `after`, each with its place (kind, number)."""
+        found = self._ask(
+            "select kind, number, body from units join rows using (no) where actor = ? and kind >= ? and kind < ? "
+            "and (kind, number) > (?, ?) order by kind, number limit ?",
+            (actor, f"{POINT}:", f"{POINT};", *after, limit),
+        )
+        with self._failing():
+            places = [after, *((kind, number) for kind, number, _ in found)]
+            if not all(isinstance(one[0], str) and type(one[1]) is int for one in places) or not all(
+                isinstance(body, bytes) for *_, body in found
+            ):
+                raise sqlite3.DatabaseError(f"what it has of {actor} {POINT} are no rows")
+            if any(one >= other for one, other in pairwise(places)):  # in a damaged index rows may never end
+                raise sqlite3.DatabaseError(f"points of {actor} are out of order")
         return found
 
     def _require_version(self, path: Path) -> None:

@@ -239,7 +239,7 @@ def alerts(shown: Shown, given: Parameters) -> Answer:
         rollup = shown.rollup()
         last = charts.extent(rollup)["step"]
         kept = {name: family for name, family in rollup.families.items() if name[1] in JOINED}
-        seen = names.seen((name[0], key) for name, family in kept.items() for key in (*family.keys, *family.ranks))
+        seen = names.seen((name[0], key) for name, family in kept.items() for key in family.metrics)
     unseen = [] if last is None else blind(rules.values(), seen)
     note = "" if last is not None else "no step of the lead has a row, and rules look at these"
     last_step = None if last is None else int(last[1])
@@ -276,13 +276,13 @@ def ledger(shown: Shown, given: Parameters) -> Answer:
         if family is None or not family.table.used:
             empty: Answer = {"logged": False, "grid": None, "curves": {}, "totals": {}, "wrong": []}
             return {**shown.head(), **empty}
-        wanted = {said.ledger_name(key): KeyPlace(name, key) for key in family.keys}
+        wanted = {said.ledger_name(key): KeyPlace(name, key) for key in family.last}
         grids, curves = charts.series_of(shown.rollup(), wanted, span, lambda *_: None)
         totals = charts.totals_of(family)
     found = {said.ledger_name(key): value for key, value in totals.items()}
     for key, place in wanted.items():
         if not said.adds_up(key):
-            found[key] = family.last.get(place.key, (0, 0.0))[1]
+            found[key] = family.last[place.key][1]
     answer: Answer = {"logged": True, "grid": grids[0], "curves": curves, "totals": found}
     return {**shown.head(), **answer, "wrong": said.wrong_of(found)}
 

@@ -38,9 +38,7 @@ def metric_id(actor: str, kind: str, key: str) -> str:
 def places(rollup: Rollup) -> dict[str, KeyPlace]:
     """Every metric of the rollup by its id."""
     return {
-        metric_id(*name, key): KeyPlace(name, key)
-        for name, family in rollup.families.items()
-        for key in dict.fromkeys((*family.keys, *family.ranks))
+        metric_id(*name, key): KeyPlace(name, key) for name, family in rollup.families.items() for key in family.metrics
     }
 
 
@@ -67,7 +65,7 @@ def metrics_of(rollup: Rollup, lead: str) -> list[MetricEntry]:
     """All metrics: headlines first, then by actor and name."""
     found = []
     for name, family in rollup.families.items():
-        for key in dict.fromkeys((*family.keys, *family.ranks)):
+        for key in family.metrics:
             top = headline(*name, key)
             order = (top is None, top or 0, name[0] != lead, _KINDS.get(name[1], 9), *name, key)
             found.append((order, KeyPlace(name, key), family))
@@ -220,7 +218,8 @@ def ranks_of(
     """The matrix of a metric by rank and bucket, without `store` and `row`; of `one` rank alone if it names one."""
     of_ranks = family.ranks[place.key]
     table = of_ranks.table
-    names = sorted(of_ranks.lines, key=_rank_key)
+    there = table.has_values()  # a revision may have taken all values of a rank away
+    names = sorted((name for name, line in of_ranks.lines.items() if there[line]), key=_rank_key)
     lines = np.array([of_ranks.lines[name] for name in names], np.int64)
     low, high = _positions(family, place.family[1], span)
     a, b = table.slots(low, high)
@@ -329,4 +328,4 @@ def totals_of(family: Family) -> dict[str, float]:
     """The sum of each metric over all rows."""
     total, _, _, n = family.table.columns(0, family.table.used)
     sums = np.where(n > 0, total, 0).sum(axis=1)
-    return {key: float(sums[line]) for key, line in family.keys.items()}
+    return {key: float(sums[line]) for key, line in family.keys.items() if key in family.last}

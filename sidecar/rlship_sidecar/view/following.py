@@ -22,6 +22,7 @@ from rlship_sidecar.view.rollup import Rollup
 
 PIECE_ROWS, PIECE_BYTES = 200, 4 << 20  # read in one transaction, of rows as large as those before
 MANY_ROWS = 2_000  # of a history that is read like a snapshot: only the last revision of each row
+POINTS_SHARE = 0.02
 SAVE_SHARE, SAVE_EVERY_S, SAVE_ROWS = 0.1, 60.0, 500
 
 Stamp = tuple[object, ...]
@@ -67,10 +68,11 @@ class Followed:
         self._saved_at = 0.0
         self._saves = True
         self._piece = 16
+        self._points_at = 0.0  # when revised points may be taken again
 
     def has_changed(self) -> bool:
-        """Whether there was a commit since the last look. Costs two calls of stat."""
-        return stamp_of(self.state_dir) != self.stamp
+        """Whether a look finds anything: there was a commit since the last one. Costs two calls of stat."""
+        return stamp_of(self.state_dir) != self.stamp or self._has_points_due()
 
     def look(self, tell: Callable[[], None] = lambda: None) -> News:
         """Take in the rows that are new; `tell` is called after each piece. Raises RlshipError."""
@@ -142,11 +144,30 @@ class Followed:
                 self.progress = (first - begun) / (count - begun)
                 tell()
         self.progress = None
-        for name, low, high in list(self.rollup.stale()):
+        while (stretch := self.rollup.stale()) is not None:
+            name, low, high = stretch
             again = [charted_row(body) for _, body in store.bodies_of(*name, low, high, high - low + 1)]
             with self.lock:
                 self.rollup.retake(name, low, high, again)
+        if self._has_points_due():
+            self._take_points_again(store)
         return News(fresh if is_live else None, is_other)
+
+    def _has_points_due(self) -> bool:
+        return bool(self.rollup.again) and time.monotonic() >= self._points_at
+
+    def _take_points_again(self, store: StoreReader) -> None:
+        """Take all points of a family again of which one was revised, in at most `POINTS_SHARE` of the time."""
+        began = time.monotonic()
+        for name in sorted(self.rollup.again):
+            made = self.rollup.remade(name)
+            place = ("", -1)
+            while found := store.point_bodies(name[0], place, self._piece):
+                place = found[-1][:2]
+                made.take(filter(self.rollup.has, (charted_row(body) for *_, body in found)), first_seen=True)
+            with self.lock:
+                self.rollup.replace(name, made)
+        self._points_at = time.monotonic() + (time.monotonic() - began) / POINTS_SHARE
 
     def _fit_piece(self, found: Sequence[tuple[int, bytes]]) -> None:
         """Read about `PIECE_BYTES` at a time: a row of a thousand ranks is large."""
@@ -170,7 +191,9 @@ class Followed:
         with self.open() as store:
             return [charted_row(body) for no, body in store.bodies(first, last - first) if no < last]
 
-    def sized_rows_of(self, actor: str, kind: str, first: int, last: int, most: int) -> Iterator[tuple[ChartedRow, int]]:
+    def sized_rows_of(
+        self, actor: str, kind: str, first: int, last: int, most: int
+    ) -> Iterator[tuple[ChartedRow, int]]:
         """The newest rows of an actor's units from `first` to `last`, at most `most`, and how many bytes were read so
         far. Raises RlshipError.
         """
