@@ -169,7 +169,7 @@ def test_memory_names_the_worst_rank(browser: Browser, url: str) -> None:
     """A band from the least to the greatest rank, the rank that had most, and what is reserved for nothing."""
     page = opened(browser, url, "panel=memory")
     assert page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst") == "0.3"
-    assert charted(page, "trainer/fragmentation") == pytest.approx(1 / 3, abs=1e-4)
+    assert charted(page, "r3/fragmentation") == pytest.approx(1 / 3, abs=1e-4)
     wholesome(page)
 
 

@@ -134,7 +134,8 @@ def test_memory(browser: Browser, url: str) -> None:
     card = f"document.querySelector('[data-metric=\"{metric}\"]')"
     assert page.wait(f"{card}.dataset.worst") == f"0.{WORLD - 1}"
     assert f"rank 0.{WORLD - 1} 19 GiB, of 64 GiB" in page.value(f"{card}.innerText")
-    assert charted(page, "trainer/fragmentation") == pytest.approx(1 - 17.5 / 32, abs=1e-4)
+    reserved = identity(page, "trainer/mem/reserved")
+    assert charted(page, f"{reserved}/fragmentation") == pytest.approx(1 - 17.5 / 32, abs=1e-4)
     wholesome(page)
 
 

@@ -43,7 +43,7 @@ def overview(shown: Shown, given: Parameters) -> Answer:
     with shown.reading:
         rollup = shown.rollup()
         axes = {actor: family.axis for (actor, kind), family in rollup.families.items() if kind == "step"}
-        panels, extent = charts.panels(rollup), charts.extent(rollup)
+        panels, extent = shown.panels(), charts.extent(rollup)
     if state is None:
         facts: Answer = {**no_facts("no sidecar has watched it"), "actors": []}
     else:

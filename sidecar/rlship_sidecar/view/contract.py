@@ -202,7 +202,7 @@ class Overview(TypedDict):
     nonfinite: list[dict[str, Any]]
     run: dict[str, Any] | None
     extent: dict[Axis, tuple[float, float] | None]
-    panels: dict[str, list[str]]  # panel -> ids of metrics: "stability", "memory", "ranks", "stages"
+    panels: dict[str, list[str]]  # panel -> ids of metrics: "stability", "memory", "ranks"
 
 
 class MetricEntry(TypedDict):
@@ -210,7 +210,8 @@ class MetricEntry(TypedDict):
 
     `kind` is that of its rows: step, aligned, clock, point, alert or ledger; only the first two, alert and ledger have
     steps, so that the others are answered on the axis time whatever was asked. `name` is the key without its actor.
-    `headline` counts from 1, null for others. `per_rank`: /ranks answers for it. `last`: the newest value.
+    `headline` counts from 1, null for others. `per_rank`: /ranks answers for it. `last`: the newest value. Of memory,
+    `limit` is the metric of what it can have at most, and `in_use` that of the part of it that is in use, null without.
     """
 
     id: str
@@ -222,6 +223,8 @@ class MetricEntry(TypedDict):
     about: str
     headline: int | None
     per_rank: bool
+    limit: str | None
+    in_use: str | None
     last: float | None
 
 

@@ -62,7 +62,7 @@ class Shown:
         self.followed: Followed | None = None
         self.lead = "trainer"
         self._found_at = -FIND_S
-        self._index: tuple[object, dict[str, KeyPlace]] = ((), {})
+        self._index: tuple[object, dict[str, KeyPlace], dict[str, list[str]]] = ((), {}, {})
         self._status: tuple[float, State | None] = (-STATUS_S, None)
         self._lock = threading.Lock()
 
@@ -154,11 +154,19 @@ class Shown:
 
     def index(self) -> dict[str, KeyPlace]:
         """Every metric by id; to be called while `reading` is held."""
+        return self._indexed()[1]
+
+    def panels(self) -> dict[str, list[str]]:
+        """The metrics of each panel; to be called while `reading` is held."""
+        return self._indexed()[2]
+
+    def _indexed(self) -> tuple[object, dict[str, KeyPlace], dict[str, list[str]]]:
         rollup = self.rollup()
-        size = rollup.store_id, sum(len(family.keys) + len(family.ranks) for family in rollup.families.values())
+        families = rollup.families.values()
+        size = rollup.store_id, *((len(one.keys), len(one.last), len(one.ranks)) for one in families)
         if self._index[0] != size:
-            self._index = size, charts.places(rollup)
-        return self._index[1]
+            self._index = size, charts.places(rollup), charts.panels(rollup, self.lead)
+        return self._index
 
     def metric(self, one: str) -> MetricEntry | None:
         """A metric by id; to be called while `reading` is held."""
