@@ -24,13 +24,13 @@ from rlship_formats.reading import Clock
 from rlship_formats.records import MAX_STEP
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
-from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
+from rlship_sidecar.ownership.inherit import newest_store
 from rlship_sidecar.rows import POINT, Row
 from rlship_sidecar.run_data.merging import RunChange, RunData
-from rlship_sidecar.scratch import scratch
 from rlship_sidecar.store import dead_letters, run_said, schema
 from rlship_sidecar.store.changes import MergedRun, SavedBlock
 from rlship_sidecar.store.store import StoreUnusable
+from rlship_sidecar.tabular.copies import StoreCopy
 
 PIECE_ROWS = 500
 MIN_ROW_BYTES = 4  # the smallest row in SQLite: a pointer to its cell, and a cell of two bytes
@@ -286,19 +286,20 @@ Reader = TypeVar("Reader", bound=StoreReader)
 
 
 @contextmanager
-def look(state_dir: Path) -> Iterator[Snapshot | None]:
+def look(state_dir: Path, copy: StoreCopy | None = None) -> Iterator[Snapshot | None]:
     """The newest store in a state folder as it is at one moment, or None without a store; see `reading`."""
-    with reading(state_dir, Snapshot) as snapshot:
+    with reading(state_dir, Snapshot, copy) as snapshot:
         yield snapshot
 
 
 @contextmanager
-def reading(state_dir: Path, reader: type[Reader]) -> Iterator[Reader | None]:
+def reading(state_dir: Path, reader: type[Reader], copy: StoreCopy | None = None) -> Iterator[Reader | None]:
     """The newest store in a state folder, open for a short time, or None without a store.
 
     Raises RlshipError if it cannot be read, or if another sidecar took over meanwhile. Nothing is written to the store
     or left beside it. SQLite would leave files beside a store that no process has open, so such a store is opened as
-    immutable. If only a writer could read it (its owner was killed in a commit), it is copied first.
+    immutable. If only a writer could read it (its owner was killed in a commit), it is copied first, into `copy` for
+    those who look again.
     """
     before = newest_store(state_dir)
     if before is None:
@@ -309,7 +310,8 @@ def reading(state_dir: Path, reader: type[Reader]) -> Iterator[Reader | None]:
     with ExitStack() as stack:
         with failing():
             try:
-                connection, still = stack.enter_context(_opened(path))
+                kept = copy or stack.enter_context(closing(StoreCopy()))
+                connection, still = stack.enter_context(_opened(path, kept))
             except OSError as problem:
                 raise sqlite3.OperationalError(str(problem)) from problem
             is_new = connection.execute("select 1 from sqlite_master limit 1").fetchone() is None
@@ -337,20 +339,19 @@ def _require_the_same(state_dir: Path, before: tuple[str, int, int, int], *, sti
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
+def _opened(path: Path, copy: StoreCopy) -> Iterator[tuple[sqlite3.Connection, bool]]:
     """A connection that reads, and whether the store must not change while it is open."""
     still = not _beside(path, "-wal") and _logs_ahead(path)
-    if still or not _beside(path, "-wal") or _beside(path, "-shm"):
+    in_place = still or not _beside(path, "-wal") or _beside(path, "-shm")
+    if in_place and not copy.is_of(path):
         uri = f"file:{quote(os.fspath(path))}?{'immutable=1' if still else 'mode=ro'}"
         with closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)) as connection:
             if _answers(connection):
+                copy.close()  # of files that have changed since
                 yield connection, still
                 return
-    with scratch("store") as folder:
-        copy = folder / "store.db"
-        copy_as_it_lies(path, copy)
-        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            yield connection, False
+    with copy.lent(path) as lent, closing(sqlite3.connect(lent, isolation_level=None)) as connection:
+        yield connection, False
 
 
 def _size(connection: sqlite3.Connection) -> int:

@@ -15,7 +15,6 @@ from rlship_sidecar.ownership import last_status
 from rlship_sidecar.report.terminal import clean, date
 from rlship_sidecar.rows import ALERT, LEDGER
 from rlship_sidecar.tabular.asked import explained
-from rlship_sidecar.tabular.snapshot import look
 from rlship_sidecar.tabular.source import ExperimentTables
 from rlship_sidecar.view import asking, charts, contract, said
 from rlship_sidecar.view.asking import Parameters
@@ -258,9 +257,9 @@ def why(shown: Shown, given: Parameters) -> Answer:
         if one is None:
             raise UsageProblem(f"no episode has the id {given['episode'][:80]!r}", "/alerts lists them")
         step = one["fired"].get("step")
-    state_dir = shown.find_store().state_dir
-    with look(state_dir) as snapshot:
-        source = ExperimentTables(shown.path.resolve().name, shown.path, snapshot, state_dir=state_dir)
+    followed = shown.find_store()
+    with followed.whole() as snapshot:
+        source = ExperimentTables(shown.path.resolve().name, shown.path, snapshot, state_dir=followed.state_dir)
         reply = explained(source, Question(given.get("metric", ""), step), settings, graph)
     lines = list(Text(source.name, graph, clean, date).lines(reply))
     return {**shown.head(), "answer": plain(form(source.name, reply, graph)), "text": [text(line) for line in lines]}

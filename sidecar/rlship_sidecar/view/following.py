@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,8 @@ import msgspec
 
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import newest_store
-from rlship_sidecar.tabular.snapshot import Snapshot, StoreReader, reading
+from rlship_sidecar.tabular.copies import StoreCopy
+from rlship_sidecar.tabular.snapshot import Snapshot, StoreReader, look, reading
 from rlship_sidecar.view import rollup_file
 from rlship_sidecar.view.contract import MAX_ROWS
 from rlship_sidecar.view.lean import ChartedRow, decoded
@@ -63,6 +64,7 @@ class Followed:
         self.count = 0
         self.progress: float | None = None
         self.stamp: Stamp | None = None
+        self._copy = StoreCopy()
         self._looking = threading.Lock()
         self._saved = 0
         self._saved_at = 0.0
@@ -86,7 +88,7 @@ class Followed:
         return news
 
     def _look(self, tell: Callable[[], None]) -> News:
-        with reading(self.state_dir, StoreReader) as store:
+        with reading(self.state_dir, StoreReader, self._copy) as store:
             if store is None:
                 return News([])
             store_id, count = store.store_id(), store.row_count()
@@ -96,10 +98,10 @@ class Followed:
             if count - self.rollup.upto <= MANY_ROWS:
                 return self._take_new(store, count, is_other=is_other, tell=tell)
         if self.rollup.upto == 0:
-            with reading(self.state_dir, Snapshot) as snapshot:
+            with reading(self.state_dir, Snapshot, self._copy) as snapshot:
                 if snapshot is not None:
                     self._take_final(snapshot, tell)
-        with reading(self.state_dir, StoreReader) as store:
+        with reading(self.state_dir, StoreReader, self._copy) as store:
             if store is not None:
                 self._take_new(store, store.row_count(), is_other=is_other, tell=tell)
         return News(None, is_other)
@@ -209,14 +211,23 @@ class Followed:
 
     def open(self) -> _Open:
         """The store, open for a short time: `with followed.open() as store`. Raises RlshipError."""
-        return _Open(self.state_dir)
+        return _Open(self.state_dir, self._copy)
+
+    def whole(self) -> AbstractContextManager[Snapshot | None]:
+        """The store as it is at one moment: `with followed.whole() as snapshot`. Raises RlshipError."""
+        return look(self.state_dir, self._copy)
+
+    def close(self) -> None:
+        """Keep the rollup for the next start, and no copy of the store."""
+        self.save()
+        self._copy.close()
 
 
 class _Open:
     """A store for a `with`. It raises RlshipError without a store."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self._opened = reading(state_dir, StoreReader)
+    def __init__(self, state_dir: Path, copy: StoreCopy) -> None:
+        self._opened = reading(state_dir, StoreReader, copy)
         self._state_dir = state_dir
 
     def __enter__(self) -> StoreReader:

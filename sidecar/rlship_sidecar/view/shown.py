@@ -84,6 +84,7 @@ class Shown:
             state = self.viewed.making.state_dir(self.path)
         with self._lock:
             if self.followed is None or self.followed.state_dir != state:
+                self.close()
                 self.followed = Followed(state)
                 self.lead = self.viewed.settings_of(self.path).lead
             self._found_at = now
@@ -238,4 +239,4 @@ class Shown:
     def close(self) -> None:
         """Keep the rollup for the next start."""
         if self.followed is not None:
-            self.followed.save()
+            self.followed.close()
