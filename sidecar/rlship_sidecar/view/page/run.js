@@ -77,6 +77,11 @@ export class Run {
     this.clock = new StepClock(grid?.x ?? [], grid?.t ?? [], began);
   }
 
+  /** What a place on the axis is: a "step", or a "second" where the lead has none. */
+  get axis() {
+    return this.clock.known ? "step" : "second";
+  }
+
   /** The least and greatest step; where the lead has none, seconds. */
   get whole() {
     const extent = this.overview?.extent ?? {};

@@ -1,7 +1,7 @@
 // Memory over steps: what all ranks have, the worst rank, the capacity, and how much of what is reserved is in no use.
 
 import { Chart } from "../chart.js";
-import { h, plain, show, put } from "../dom.js";
+import { h, show, put } from "../dom.js";
 import { ChartGrid, formatOf } from "../grid.js";
 import { matrixOf } from "../packed.js";
 import { fragmentation, memoryGroups, memoryLines } from "../shape/memory.js";
@@ -106,10 +106,10 @@ class Memory {
     if (before) return before;
     const box = this.place(group);
     const now = h("span", { class: "now" });
-    const plot = h("div", { role: "img", "aria-label": `Chart of ${plain(title, 100)} over steps` });
+    const plot = h("div", {});
     const card = { now, format, box: h("article", { class: "card", data: { metric: key } }, h("header", {}, h("h3", { class: "name" }, title), now), plot) };
     put(box, [card.box]);
-    card.chart = new Chart(plot, this.ctx.shared, { lines, format, height: 220, onPick: (step) => this.ctx.open("ranks", { at: step, metric: key }) });
+    card.chart = new Chart(plot, this.ctx.shared, { title, axis: () => this.ctx.run.axis, lines, format, height: 220, onPick: (step) => this.ctx.open("ranks", { at: step, metric: key }) });
     this.cards.set(key, card);
     return card;
   }
