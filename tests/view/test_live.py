@@ -102,6 +102,8 @@ def test_rows_of_an_experiment_that_no_sidecar_watched_are_made(tmp_path: Path) 
     made = experiment(tmp_path / "run", {"a.jsonl": file(log(0, loss=1.0), barrier(0, 1.0))})
     with serving(made) as client:
         assert client.ask("/api/experiments")["experiments"][0]["state"] == "unwatched"
+        for name in ("overview", "alerts", "run", "metrics", "ledger", "spans", "rollouts", "events"):
+            client.ask(f"{client.first}/{name}")  # no refusal before there is a store
         with client.events(f"{client.first}/live") as events:
             wait_until(lambda: "trainer/loss" in follow(client))
             with (made / "rlship" / "a.jsonl").open("ab") as opened:

@@ -14,6 +14,7 @@ from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.ownership import last_status
 from rlship_sidecar.report.terminal import clean, date
 from rlship_sidecar.rows import ALERT, LEDGER
+from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.tabular.asked import explained
 from rlship_sidecar.tabular.source import ExperimentTables
 from rlship_sidecar.view import asking, charts, contract, said
@@ -289,10 +290,10 @@ def ledger(shown: Shown, given: Parameters) -> Answer:
 def run(shown: Shown, given: Parameters) -> Answer:
     """What the job said of the run."""
     asking.only(given, ())
-    with shown.find_store().open() as store:
-        keys, left_out = said.run_keys(store.run_data())
-        changes = said.run_changes(store.run_changes())
-    return {**shown.head(), "keys": keys, "changes": changes, "left_out": left_out}
+    nothing: tuple[RunData, list[RunChange]] = RunData(), []
+    data, changes = shown.from_store(lambda store: (store.run_data(), store.run_changes()), nothing)
+    keys, left_out = said.run_keys(data)
+    return {**shown.head(), "keys": keys, "changes": said.run_changes(changes), "left_out": left_out}
 
 
 def diff(shown: Shown, given: Parameters, other: Shown) -> Answer:

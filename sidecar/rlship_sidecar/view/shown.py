@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.clocks import HostClocks
 from rlship_sidecar.errors import RlshipError
@@ -18,6 +18,7 @@ from rlship_sidecar.ownership.lease import Owner
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row
 from rlship_sidecar.store.changes import SavedBlock
+from rlship_sidecar.tabular.snapshot import StoreReader
 from rlship_sidecar.view import charts
 from rlship_sidecar.view.charts import KeyPlace, Span
 from rlship_sidecar.view.contract import MetricEntry
@@ -33,6 +34,9 @@ STATUS_S = 0.5
 FIND_S = 2.0  # between looks whether the state is still where it was, and whose it is
 
 
+Found = TypeVar("Found")
+
+
 class State(NamedTuple):
     """A status with what follows from it."""
 
@@ -43,12 +47,11 @@ class State(NamedTuple):
 class StoredBlocks(NamedTuple):
     """The blocks that a store knows."""
 
-    followed: Followed
+    shown: Shown
 
     def blocks(self, sought: SoughtRecords) -> dict[str, list[SavedBlock]]:
         """See `RecordPlaces`. Raises RlshipError."""
-        with self.followed.open() as store:
-            return store.blocks(sought.first, sought.last)
+        return self.shown.from_store(lambda store: store.blocks(sought.first, sought.last), {})
 
 
 class Shown:
@@ -199,21 +202,27 @@ class Shown:
 
     # Rows and records -------------------------------------------------------------------------------------------------
 
+    def from_store(self, ask: Callable[[StoreReader], Found], otherwise: Found) -> Found:
+        """What the store says; `otherwise` as long as there is none, because its rows are still made. Raises
+        RlshipError.
+        """
+        followed = self.find_store()
+        if not followed.store_id:
+            return otherwise
+        with followed.open() as store:
+            return ask(store)
+
     def newest_rows(self, kind: str) -> list[Row]:
         """The newest rows of a kind. Raises RlshipError."""
-        with self.find_store().open() as store:
-            return list(store.rows_by_unit((kind,)))
+        return self.from_store(lambda store: list(store.rows_by_unit((kind,))), [])
 
     def row_of(self, actor: str, kind: str, index: int) -> Row | None:
         """The newest row of a unit. Raises RlshipError."""
-        with self.find_store().open() as store:
-            return next(store.rows_at(actor, kind, index), None)
+        return self.from_store(lambda store: next(store.rows_at(actor, kind, index), None), None)
 
     def where(self) -> tuple[StoredBlocks, HostClocks]:
         """What knows where in the files records are, and how far clocks were off. Raises RlshipError."""
-        followed = self.find_store()
-        with followed.open() as store:
-            return StoredBlocks(followed), store.clocks()
+        return StoredBlocks(self), self.from_store(lambda store: store.clocks(), HostClocks())
 
     def steps_with_samples(self) -> list[int]:
         """The steps whose rows show samples."""
