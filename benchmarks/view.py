@@ -51,9 +51,10 @@ def measure(folder: Path, quick: bool, parts: Sequence[str] = USUAL) -> Result:
         findings += _latency(folder, size) + _cpu(folder, size)
     if "page" in parts:
         _write_history(folder / "shown", size)
-        findings += page.first_chart(folder, folder / "shown")
+        findings += page.first_chart(folder, folder / "shown") + page.seen(folder, quick=quick)
+        findings += page.frames(folder)
     if "day" in parts:
-        findings += page.day(folder, quick=quick)
+        findings += page.day(folder, *page.day_of(quick=quick))
     method = METHOD.format(
         steps=size.steps,
         metrics=size.metrics,
