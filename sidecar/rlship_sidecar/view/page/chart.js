@@ -84,13 +84,15 @@ export class Chart {
     return `Chart of ${plain(this.title, 200)} over ${axis}s. ${lines.filter(Boolean).join("; ") || "No value yet"}.`;
   }
 
-  /** The values in the range, a row for each step or bucket. */
+  /** The values in the range, a row for each step or bucket; without columns that say nothing. */
   table() {
-    const found = this.columns();
-    const head = found.flatMap(({ label, mean, low }) => (low === mean ? [label] : [label, `least ${label}`, `greatest ${label}`]));
-    const data = [this.data[0], ...found.flatMap(({ mean, low, high }) => (low === mean ? [mean] : [mean, low, high]))];
+    const found = this.columns().flatMap(({ label, mean, low, high }) => {
+      const banded = mean.some((value, at) => low[at] !== value || high[at] !== value);
+      return banded ? [[label, mean], ["least", low], ["greatest", high]] : [[label, mean]];
+    }).filter(([, values]) => values.some((value) => value !== null && value !== undefined));
+    const data = [this.data[0], ...found.map(([, values]) => values)];
     const rows = rowsOf(data, ...this.extent()).map(([step, ...values]) => [number(step, 9), ...values.map((value) => this.format(value))]);
-    return table(`Values of ${plain(this.title, 200)}`, [this.axis() === "step" ? "Step" : "Second", ...head], rows);
+    return table(`Values of ${plain(this.title, 200)}`, [this.axis() === "step" ? "Step" : "Second", ...found.map(([label]) => label)], rows);
   }
 
   resize() {
