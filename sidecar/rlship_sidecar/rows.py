@@ -407,8 +407,8 @@ class LeanArrival(msgspec.Struct, gc=False):
 class RowFigures(msgspec.Struct, Generic[Ranks]):
     """The figures in the JSON of a row, as `to_json` names them, decoded without the rest.
 
-    A row of a thousand ranks has some 200 KB: who reads many rows decodes no more of each than needed. `Ranks` is what
-    the values by rank of one key become.
+    A row of a thousand ranks has some 200 KB: a reader of many rows decodes no more of each than it needs. `Ranks` is
+    what the values by rank of one key become.
     """
 
     actor: str

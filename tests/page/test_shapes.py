@@ -112,8 +112,8 @@ def test_an_older_value_is_told_with_its_step(page: Page) -> None:
     assert call(page, "shape/curves.js", "newestOf", {**line, "axis": "time", "mean": [5, None, None]})["since"] is None
 
 
-def test_a_line_is_told_by_its_newest_and_its_extremes(page: Page) -> None:
-    """Extremes are those of bands where values were put together; without a value nothing is told."""
+def test_the_gist_of_a_line_is_its_newest_value_and_its_extremes(page: Page) -> None:
+    """Extremes are those of bands where values were put together; a line without values has no gist."""
     found = call(page, "shape/curves.js", "gist", [1, 2, 3, 4], [5, 4, None, 6], [5, 1, None, 6], [9, 4, None, 6])
     assert found == {
         "newest": {"value": 6, "step": 4},
@@ -125,7 +125,7 @@ def test_a_line_is_told_by_its_newest_and_its_extremes(page: Page) -> None:
 
 
 def test_a_lane_was_busy_with_its_outermost_spans(page: Page) -> None:
-    """Within a range of time; the longest span is told whole."""
+    """Within a range of time; the longest span has its whole length."""
     spans = {
         "lanes": [{"actor": "trainer", "rank": "0.0", "host": "a", "name": ""}],
         "spans": {"lane": [0, 0, 0], "name": [0, 1, 0], "t": [0, 1, 6], "dur": [5, 2, 9], "depth": [0, 1, 0]},

@@ -108,7 +108,7 @@ LIMITS = {
 IN_USE = {"mem/reserved": "mem/allocated"}
 
 
-class Placed(NamedTuple):
+class MetricPlace(NamedTuple):
     """The section of a metric, "" for one that has none, and its name in the catalogue, "" for one that it lacks."""
 
     section: str
@@ -116,7 +116,7 @@ class Placed(NamedTuple):
 
 
 @lru_cache(maxsize=20_000)
-def placed(actor: str, metric: str, lead: str, *, by_rank: bool) -> Placed:
+def placed(actor: str, metric: str, lead: str, *, by_rank: bool) -> MetricPlace:
     """Where a metric of an actor belongs. `by_rank`: rows have its values by rank."""
     entry = lookup_evidence(actor, metric, lead) if actor else None
     name = "" if entry is None else entry.name
@@ -128,10 +128,10 @@ def placed(actor: str, metric: str, lead: str, *, by_rank: bool) -> Placed:
     else:
         section = next((title for title, words in _WORDS if words.search(last.lower())), "")
         section = section or (LOAD if by_rank else "")
-    return Placed(section, name)
+    return MetricPlace(section, name)
 
 
-def order(found: Placed, actor: str, metric: str, lead: str) -> tuple[bool, str, int, int, str]:
+def order(found: MetricPlace, actor: str, metric: str, lead: str) -> tuple[bool, str, int, int, str]:
     """Where a metric comes in its section: the lead's before those of other actors, then what a person looks at first,
     then in the order of the section's patterns.
     """
@@ -150,7 +150,7 @@ def first_place(actor: str, metric: str) -> int | None:
     return _FIRST_NAMES.get(entry.name) if entry is not None else _FIRST_ENDS.get(last_part(plain).lower())
 
 
-def is_stage(found: Placed, metric: str) -> bool:
+def is_stage(found: MetricPlace, metric: str) -> bool:
     """Whether a metric is the duration of a stage of a step."""
     if found.section != STAGES:
         return False

@@ -14,7 +14,7 @@ from rlship_sidecar.panels.placing import (
     STAGES,
     STEP_S,
     TITLES,
-    Placed,
+    MetricPlace,
     is_stage,
     last_part,
     order,
@@ -56,11 +56,11 @@ class Section(NamedTuple):
     left_out: int
 
 
-class _Known(NamedTuple):
+class _PlacedMetric(NamedTuple):
     """A metric with where it belongs."""
 
     one: Charted
-    placed: Placed
+    placed: MetricPlace
 
 
 def sections(metrics: Iterable[Charted], lead: str, *, ranks: bool) -> list[Section]:
@@ -80,11 +80,11 @@ def sections(metrics: Iterable[Charted], lead: str, *, ranks: bool) -> list[Sect
     ]
 
 
-def _known(one: Charted, lead: str) -> _Known:
-    return _Known(one, placed(one.actor, one.metric, lead, by_rank=bool(one.ranks)))
+def _known(one: Charted, lead: str) -> _PlacedMetric:
+    return _PlacedMetric(one, placed(one.actor, one.metric, lead, by_rank=bool(one.ranks)))
 
 
-def _headline(known: Sequence[_Known], lead: str) -> Iterable[Chart]:
+def _headline(known: Sequence[_PlacedMetric], lead: str) -> Iterable[Chart]:
     """Reward, loss, speed, the duration of a step, then what is wrong: alerts and ranks that rows lack."""
     for number, title in enumerate(_HEADLINE_SLOTS):
         fits = [(slot.fit, one.one.actor != lead, one.one) for one in known if (slot := _slot(one, number)) is not None]
@@ -100,7 +100,7 @@ def _headline(known: Sequence[_Known], lead: str) -> Iterable[Chart]:
     yield from _together("Ranks short of a metric", [one.one for one in known if one.one.metric == "ranks/short"])
 
 
-def _slot(known: _Known, number: int) -> Slot | None:
+def _slot(known: _PlacedMetric, number: int) -> Slot | None:
     slot = slot_of(known.one.actor, known.one.metric) if known.one.actor else None
     return slot if slot is not None and slot.number == number else None
 
@@ -112,7 +112,7 @@ def _together(title: str, metrics: Sequence[Charted]) -> Iterable[Chart]:
         yield Chart(title, axis, tuple(names[:MAX_LINES]))
 
 
-def _stages(stages: Sequence[_Known]) -> Iterable[Chart]:
+def _stages(stages: Sequence[_PlacedMetric]) -> Iterable[Chart]:
     """The stages of a step in their order, of all actors on one axis, and the slowest rank of each.
 
     They stand upon each other where they add up to a step: as one actor has them under the catalogue's names. Other
@@ -134,7 +134,7 @@ def _follows(one: Charted) -> tuple[int, str, str]:
     return next((at for at, word in enumerate(_ORDER) if re.search(word, last)), len(_ORDER)), one.actor, one.metric
 
 
-def _of_metric(known: _Known, *, ranks: bool) -> Iterable[Chart]:
+def _of_metric(known: _PlacedMetric, *, ranks: bool) -> Iterable[Chart]:
     """The charts of one metric: its reductions, which rank has the greatest value, the values of all ranks."""
     one = known.one
     yield _chart(one)

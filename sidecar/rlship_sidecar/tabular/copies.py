@@ -44,7 +44,7 @@ class StoreCopy:
 
     @contextmanager
     def lent(self, path: Path) -> Iterator[Path]:
-        """The copy of a store, which is made if there is none of its files as they are now. Raises OSError and
+        """The copy of a store, which is made unless it is that of the files as they are now. Raises OSError and
         sqlite3.Error.
         """
         with self._lock:

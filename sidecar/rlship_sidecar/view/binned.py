@@ -100,13 +100,14 @@ class Binned:
 
     def newest(self, line: int) -> int | None:
         """The first position of the newest bucket with a value of a line; None without any."""
-        there = np.flatnonzero(self.columns(0, self.used)[3][line] > 0)
+        used = slice(0, self.used)
+        there = np.flatnonzero(~np.isnan(self.total[line, used]) if self.n is None else self.n[line, used])
         return int(there[-1] + self.first) * self.stride if len(there) else None
 
     def has_values(self) -> Array:
         """Of each line whether it has any value."""
-        found: Array = (self.columns(0, self.used)[3][: self.lines] > 0).any(axis=1)
-        return found
+        there: Array = self.columns(0, self.used)[3][: self.lines] > 0
+        return np.asarray(there.any(axis=1))
 
     def wipe(self, low: int, high: int) -> None:
         """Empty the buckets of the positions `low` to `high`, which are whole buckets."""

@@ -203,9 +203,7 @@ class Shown:
     # Rows and records -------------------------------------------------------------------------------------------------
 
     def from_store(self, ask: Callable[[StoreReader], Found], otherwise: Found) -> Found:
-        """What the store says; `otherwise` as long as there is none, because its rows are still made. Raises
-        RlshipError.
-        """
+        """What the store says; `otherwise` as long as its first rows are still made. Raises RlshipError."""
         followed = self.find_store()
         if not followed.store_id:
             return otherwise

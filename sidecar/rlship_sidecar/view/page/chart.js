@@ -22,8 +22,8 @@ export function recolour() {
 
 export class Chart {
   /**
-   * `lines` are {label, colour, band}: a line, with a band from least to greatest where values were put together. Who
-   * cannot see the chart is told what it is like, and can open its values as a table. `axis` says what a place is: a
+   * `lines` are {label, colour, band}: a line, with a band from least to greatest where values were put together. A
+   * person who cannot see the chart hears what it is like, and opens its values as a table. `axis` says what a place is: a
    * "step", or a "second" of a run that has none.
    */
   constructor(host, shared, { title, axis, lines, format = number, onPick, height = HEIGHT, marks = [] }) {
