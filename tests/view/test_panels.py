@@ -37,7 +37,8 @@ def test_a_panel_has_the_metrics_of_its_section() -> None:
     ends = ("", "/min", "/max")
     values = dict.fromkeys([f"trainer/{name}{end}" for name in (*BY_RANK, *PLAIN) for end in ends], 1.0)
     ranks = {f"trainer/{name}": [("0.0", 1.0), ("0.1", 2.0)] for name in BY_RANK}
-    rows = [row(0, values=values, per_rank=ranks)]
+    alerts = row(1, actor="", kind="alert", values={"zz_rlship/alert/entropy": 1.0})
+    rows = [row(0, values=values, per_rank=ranks), alerts]
     panels, entries = shown(rows)
     at_wandb = {
         section.title: [chart.names[0] for chart in section.charts]

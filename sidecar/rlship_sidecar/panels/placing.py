@@ -145,6 +145,8 @@ def order(found: MetricPlace, actor: str, metric: str, lead: str) -> tuple[bool,
 @lru_cache(maxsize=20_000)
 def first_place(actor: str, metric: str) -> int | None:
     """The place of a metric among those that a person looks at first; None for others. Less is earlier."""
+    if not actor:
+        return None  # what rlship counts
     plain = metric.removesuffix("/mean")
     entry = lookup(actor, metric) or lookup(actor, plain)
     return _FIRST_NAMES.get(entry.name) if entry is not None else _FIRST_ENDS.get(last_part(plain).lower())
