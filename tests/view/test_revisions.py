@@ -146,6 +146,26 @@ def test_a_rollup_is_that_of_the_newest_revisions(commits: list[list[Any]]) -> N
         made.close()
 
 
+def test_a_stretch_of_many_revisions_is_read_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of its rows were revised."""
+    monkeypatch.setattr(rollups, "MOST_BUCKETS", 64)
+    rollup = Rollup()
+    units = [Unit("trainer", "step", step) for step in range(1_000)]
+    said = [(unit, {"trainer/a": 1.0}, {}, False, False, 0) for unit in units]
+    rows = [decoded(row.to_json()) for row in rows_of(said)]
+    rollup.take(rows)
+    width = rollup.families["trainer", "step"].widest
+    for row in rows:
+        row.arrival.revision = 1
+    rollup.take(rows)
+    taken: list[int] = []
+    while (stretch := rollup.stale()) is not None:
+        name, first, last = stretch
+        taken.append(first)
+        rollup.retake(name, first, last, rows[first : last + 1])
+    assert sorted(taken) == list(range(0, 1_000, width)) and width > 1
+
+
 def test_revised_points_are_read_again_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All points of an actor are read again where one was revised, in at most a small part of the time; a look that
     is due finds them without a commit, and a rollup that was kept before knows it.

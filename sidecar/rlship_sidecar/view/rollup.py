@@ -135,7 +135,9 @@ class Rollup:
         """A stretch of positions (family, first, last) with revised rows, which is to be given to `retake`."""
         for name, positions in self._dirty.items():
             width = self.families[name].widest if name in self.families else 1
-            first = min(positions) // width * width
+            position = positions.pop()  # it is dirty until it was taken again
+            positions.add(position)
+            first = position // width * width
             return name, first, first + width - 1
         return None
 
@@ -147,7 +149,11 @@ class Rollup:
         for row in filter(self.has, rows):
             by_rank.update(row.per_rank)
             self._add(row)
-        left = {position for position in self._dirty.pop(name, ()) if not first <= position <= last}
+        left = self._dirty.pop(name, set())
+        if last - first < len(left):
+            left.difference_update(range(first, last + 1))
+        else:
+            left = {position for position in left if not first <= position <= last}
         # Where a revision took away the newest value of a key, the one before is in rows of another stretch.
         for key in gone:
             if key not in family.last and (position := family.table.newest(family.keys[key])) is not None:
