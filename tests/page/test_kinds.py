@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.chromium import Browser
+from tests.kit.files import barrier, experiment, file, log
 from tests.page.job import viewing
 from tests.page.seeing import charted, columns, wholesome
 from tests.page.test_run import identity, seen
@@ -41,6 +42,21 @@ def test_logs_of_another_framework(browser: Browser, tmp_path: Path) -> None:
             ".find((each) => each.endsWith('loss'))"
         )
         assert charted(page, identity(page, key)) == 0.5
+        wholesome(page)
+
+
+def test_run_data_that_change_appear(browser: Browser, tmp_path: Path) -> None:
+    """A value that the job gives later is there without a reload, though no row came with it."""
+    records = ({"kind": "run", "config": {"lr": 1}}, log(0, loss=1.0), barrier(0, 1.0))
+    made = experiment(tmp_path / "run", {"a.jsonl": file(*records)})
+    with viewing(made) as link:
+        page = seen(browser, link, "panel=rundata")
+        page.wait("document.querySelector('[data-key=\"config.lr\"]')")
+        assert ["lr", "1"] in columns(page, "config")
+        with (made / "rlship" / "a.jsonl").open("ab") as opened:
+            opened.write(file({"kind": "run", "config": {"lr": 2, "seed": 3}}).partition(b"\n")[2])
+        page.wait("document.querySelector('[data-key=\"config.seed\"]')")
+        assert ["lr", "2"] in columns(page, "config")
         wholesome(page)
 
 

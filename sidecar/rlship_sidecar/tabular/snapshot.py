@@ -223,6 +223,16 @@ class StoreReader:
         """Who gave a key of it another value."""
         return run_said.changes_of(self._merged_run())
 
+    def run_version(self) -> int:
+        """A number that grows when what the job said of the run changes; 0 as long as it said nothing."""
+        if not self._ask("select 1 from sqlite_master where name = 'run'"):
+            return 0  # of an earlier release
+        found = self._ask("select value from run where part = 'version'")
+        with self._failing():
+            if found and not (isinstance(found[0][0], bytes) and found[0][0][:20].isdigit()):
+                raise sqlite3.DatabaseError("its data of the run have no version")
+        return int(found[0][0][:20]) if found else 0
+
     def _merged_run(self) -> MergedRun:
         if not self._ask("select 1 from sqlite_master where name = 'run'"):
             return MergedRun()  # of an earlier release

@@ -63,6 +63,7 @@ class Followed:
         self.store_id = ""
         self.count = 0
         self.progress: float | None = None
+        self.run_version = 0
         self.stamp: Stamp | None = None
         self._copy = StoreCopy()
         self._looking = threading.Lock()
@@ -92,6 +93,7 @@ class Followed:
             if store is None:
                 return News([])
             store_id, count = store.store_id(), store.row_count()
+            self.run_version = store.run_version()
             is_other = store_id != self.store_id or count < self.rollup.upto
             if is_other:
                 self._begin(store_id, count)

@@ -24,7 +24,7 @@ export class Run {
     this.again = new Set();
   }
 
-  /** Call `hear(what, more)` for "all" (everything is new), "rows", "overview", "alerts", "metrics" and "trouble". */
+  /** Call `hear(what, more)` for "all" (everything is new), "rows", "overview", "alerts", "metrics", "run" and "trouble". */
   listen(hear) {
     this.heard.add(hear);
     return () => this.heard.delete(hear);
@@ -107,11 +107,11 @@ export class Run {
     }
     if (event.kind === "rows") this.takeRows(event);
     else if (event.kind === "status") this.takeStatus(event);
+    else if (event.kind === "run") this.tell("run");
     else if (event.kind === "trouble") {
       this.trouble = [event.error, event.hint].filter(Boolean).join(" ");
       this.tell("trouble");
     }
-    if (event.run) this.tell("run");
   }
 
   takeRows(event) {
