@@ -9,24 +9,27 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.files import T0
-from benchmarks.report import Finding, median
+from benchmarks.report import Finding, median, percentile
 from benchmarks.viewing import cpu_s, peak_mb, serving
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from rlship_sidecar.store.changes import Changes
 from rlship_sidecar.store.store import Store
 from tests.kit.chromium import Browser, Page, chromium
+from tests.page.seeing import LANES, MANY_SPANS_SHOWN, MOVED, many_spans, opened
 
 PARTS = ("page", "day")
 METHOD = (
     "Page: a headless Chromium that runs already opens the link as soon as `rlship view` prints it; the time until "
     "the first chart is drawn, and the CPU of server and browser until then, medians of three starts with the rollup "
-    "there. Day: {rows} rows of steps with {metrics} metrics and {by_rank} by rank of {ranks} ranks, committed over "
-    "{minutes:g} minutes under the open page, which turns from panel to panel; the greatest memory of its process and "
-    "of the server."
+    "there. Row seen: {seen} rows, {every} s apart, from the end of the commit to the chart that shows it. Frames: 30 "
+    "moves over an exported file with 64 lanes. Day: {rows} rows of steps with {metrics} metrics and {by_rank} by rank "
+    "of {ranks} ranks, such as those of row seen, committed over {minutes:g} minutes under the open page, which turns "
+    "from panel to panel; the greatest memory of its process and of the server."
 )
 ROUNDS = 3
 DAY_ROWS, DAY_S, BATCHES_A_SECOND = 86_400, 600.0, 5
 METRICS, BY_RANK, RANKS = 20, 2, 64
+SEEN_ROWS, SEEN_EVERY_S = 200, 0.25
 PANELS = ("overview", "stability", "metrics", "ranks", "memory")
 PANEL_S = 20.0
 CHART = "document.querySelector('.card .uplot canvas') && document.querySelector('.card')?.dataset.value"
@@ -35,7 +38,8 @@ CHART = "document.querySelector('.card .uplot canvas') && document.querySelector
 def method(*, quick: bool) -> str:
     """How it is measured."""
     rows, seconds = day_of(quick=quick)
-    return METHOD.format(rows=rows, metrics=METRICS, by_rank=BY_RANK, ranks=RANKS, minutes=seconds / 60)
+    size = {"metrics": METRICS, "by_rank": BY_RANK, "ranks": RANKS}
+    return METHOD.format(seen=SEEN_ROWS, every=SEEN_EVERY_S, rows=rows, minutes=seconds / 60, **size)
 
 
 def day_of(*, quick: bool) -> tuple[int, float]:
@@ -69,13 +73,55 @@ def first_chart(home: Path, experiment: Path) -> list[Finding]:
     ]
 
 
-def day(folder: Path, *, quick: bool) -> list[Finding]:
-    """Memory under an open page while a day's rows come."""
-    rows, seconds = day_of(quick=quick)
-    experiment = folder / "day"
+def frames(folder: Path) -> list[Finding]:
+    """Moving over a timeline with many spans."""
+    with chromium(folder) as browser:
+        page = opened(browser, many_spans(folder / "spans.html"), MANY_SPANS_SHOWN)
+        page.wait(f"{LANES}.lines.length === 64")
+        a_second = 1000 / page.value(f"{MOVED}.then((drawn) => drawn.ms)")
+    figure = "frames while the timeline moves, 200,000 spans"
+    return [Finding(figure, a_second, "a second", aim=">= 30", reached=a_second >= 30)]
+
+
+# Notes when the first chart shows which value.
+_WATCH = """(() => { const card = document.querySelector('.card'); window.seen = [];
+    const now = () => performance.timeOrigin + performance.now();
+    const note = () => window.seen.push([Number(card.dataset.value), now()]);
+    new MutationObserver(note).observe(card, { attributes: true, attributeFilter: ['data-value'] }); })()"""
+
+
+def seen(folder: Path, *, quick: bool) -> list[Finding]:
+    """From the commit of a row to the chart that shows it."""
+    experiment = folder / "seen"
     state = experiment / "rlship" / "state"
     state.mkdir(parents=True)
     names = [f"0.{rank}" for rank in range(RANKS)]
+    committed = {}
+    with closing(Store(state / "store.1.db", local=True)) as made:
+        made.commit(Changes(rows=[_row(0, names)]))
+        with serving(experiment) as server, chromium(folder) as browser:
+            page = browser.page()
+            page.open(f"{server.base}/#token={server.token}&panel=metrics&filter=m0$")
+            page.wait(CHART, 120)
+            page.value(_WATCH)
+            for no in range(1, 1 + (20 if quick else SEEN_ROWS)):
+                made.commit(Changes(rows=[_row(no, names)]))
+                committed[no] = time.time()
+                time.sleep(SEEN_EVERY_S)
+            page.wait(f"window.seen.at(-1)?.[0] === {max(committed)}", 60)
+            shown = page.value("window.seen")
+    # A row that was committed just before another one is seen with it.
+    late = [min(at / 1000 for value, at in shown if value >= no) - t for no, t in committed.items()]
+    p99 = percentile(late, 0.99)
+    return [Finding("row committed to seen on the page, p99", p99, "s", aim="< 0.7", reached=p99 < 0.7)]
+
+
+def day(folder: Path, rows: int, seconds: float, ranks: int = RANKS) -> list[Finding]:
+    """Memory under an open page while a day's rows come."""
+    experiment = folder / "day"
+    state = experiment / "rlship" / "state"
+    state.mkdir(parents=True)
+    names = [f"0.{rank}" for rank in range(ranks)]
     with closing(Store(state / "store.1.db", local=True)) as made:
         made.commit(Changes(rows=[_row(0, names)]))
         with serving(experiment) as server, chromium(folder) as browser:
@@ -120,12 +166,12 @@ def _grow(made: Store, page: Page, names: list[str], rows: int, seconds: float) 
 def _row(no: int, names: list[str]) -> Row:
     plain = ("reward/total", "train/loss", "train/grad_norm", "train/entropy")
     values = {f"trainer/{name}": 1 + (no * (at + 3) % 101) / 101 for at, name in enumerate(plain)}
-    values |= {f"trainer/m{at}": no + at / 7 for at in range(METRICS - len(plain))}
+    values |= {f"trainer/m{at}": no + at / 8 for at in range(METRICS - len(plain))}
     by_rank = {
         f"trainer/{key}": [(name, 1e9 + (no + at) % 997) for at, name in enumerate(names)]
         for key in ("mem/allocated", "bal/rank_tokens")
     }
-    whole = Coverage((f"0.0-{RANKS - 1}",), RANKS, attempts=(0,))
+    whole = Coverage((f"0.0-{len(names) - 1}",), len(names), attempts=(0,))
     where = Unit("trainer", "step", no)
     return Row(where, T0 + no, {"global_step": no}, values, whole, Arrival(no, 0, (), "complete"), per_rank=by_rank)
 

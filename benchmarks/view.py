@@ -32,10 +32,10 @@ VIEWERS = 5
 METHOD = (
     "The server is a process of its own. History: a store of {steps} rows of steps with {metrics} metrics and "
     "{by_rank} metrics by rank of {ranks} ranks, {gb:.1f} GB; from the start of `rlship view` to an answer with all "
-    "curves, and the greatest resident memory. Live: {viewers} streams, each with two metrics by rank, of a store to "
-    "which a row of {live_ranks} ranks is committed every {pause_ms:.0f} ms: the time from the end of the commit to "
-    "the event at a viewer, and the commits beside those without viewers, with both kinds of journals. CPU: {viewers} "
-    "viewers of a job of {live_ranks} writers with a step a second and a sidecar."
+    "curves, and the greatest resident memory. Live: {viewers} streams of a store to which a row of {live_ranks} ranks "
+    "is committed every {pause_ms:.0f} ms: the time from the end of the commit to the event at a viewer, and the "
+    "commits beside those without viewers, with both kinds of journals. CPU: {viewers} viewers of a job of "
+    "{live_ranks} writers with a step a second and a sidecar."
 )
 
 
@@ -51,9 +51,10 @@ def measure(folder: Path, quick: bool, parts: Sequence[str] = USUAL) -> Result:
         findings += _latency(folder, size) + _cpu(folder, size)
     if "page" in parts:
         _write_history(folder / "shown", size)
-        findings += page.first_chart(folder, folder / "shown")
+        findings += page.first_chart(folder, folder / "shown") + page.seen(folder, quick=quick)
+        findings += page.frames(folder)
     if "day" in parts:
-        findings += page.day(folder, quick=quick)
+        findings += page.day(folder, *page.day_of(quick=quick))
     method = METHOD.format(
         steps=size.steps,
         metrics=size.metrics,
@@ -198,8 +199,7 @@ def _latency(folder: Path, size: _Size) -> list[Finding]:
         alone = _commits(made, 1, size, names)[1]
         with serving(experiment) as server:
             path = server.experiment()
-            shown = ",".join(_ids(server, path, by_rank=True)[:2])
-            viewers = [_Viewer(server, f"{path}/live?r={shown}") for _ in range(VIEWERS)]
+            viewers = [_Viewer(server, f"{path}/live") for _ in range(VIEWERS)]
             for viewer in viewers:
                 viewer.start()
             for viewer in viewers:
@@ -251,9 +251,9 @@ def _cpu(folder: Path, size: _Size) -> list[Finding]:
             time.sleep(0.05)
         with serving(experiment) as server:
             path = server.experiment()
-            while not (shown := _ids(server, path, by_rank=True)):
+            while not _ids(server, path):
                 time.sleep(0.2)
-            viewers = [_Viewer(server, f"{path}/live?r={','.join(shown[:2])}") for _ in range(VIEWERS)]
+            viewers = [_Viewer(server, f"{path}/live") for _ in range(VIEWERS)]
             for viewer in viewers:
                 viewer.start()
             for viewer in viewers:

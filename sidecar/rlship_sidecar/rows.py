@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import orjson
@@ -389,19 +389,54 @@ def _coverage(body: dict[str, Any]) -> Coverage:
     )
 
 
-class _Figures(msgspec.Struct):
+Ranks = TypeVar("Ranks")
+
+
+class LeanCoverage(msgspec.Struct, gc=False):
+    """Of what a row is made of only the ranks that it lacks."""
+
+    missing: tuple[str, ...] = ()
+
+
+class LeanArrival(msgspec.Struct, gc=False):
+    """Of how a row came only its revision."""
+
+    revision: int = 0
+
+
+class RowFigures(msgspec.Struct, Generic[Ranks]):
+    """The figures in the JSON of a row, as `to_json` names them, decoded without the rest.
+
+    A row of a thousand ranks has some 200 KB: a reader of many rows decodes no more of each than it needs. `Ranks` is
+    what the values by rank of one key become.
+    """
+
     actor: str
     kind: str
-    index: Any
+    index: int
     t: float
     x: dict[str, Any]
-    m: dict[str, Any]
+    m: dict[str, float]
+    per_rank: dict[str, Ranks] = {}
+
+
+class _FiguresOfRules(RowFigures[msgspec.Raw], kw_only=True):
+    """What rules look at."""
+
     coverage: dict[str, Any]
-    per_rank: dict[str, msgspec.Raw] = {}
     tags: list[str] = []
 
 
-_figures = msgspec.json.Decoder(_Figures)
+_figures = msgspec.json.Decoder(_FiguresOfRules)
+
+
+class LeanRow(RowFigures[dict[str, float]], kw_only=True):
+    """What charts show. `samples` are not decoded, only the names of their tables count."""
+
+    row: int
+    coverage: LeanCoverage
+    arrival: LeanArrival
+    samples: dict[str, msgspec.Raw] = {}
 
 
 class LateRanks(Sequence[tuple[str, float]]):

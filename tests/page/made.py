@@ -74,6 +74,8 @@ def embedded(
                 "about": f"about {key}",
                 "headline": at + 1 if at < 6 else None,
                 "per_rank": False,
+                "limit": None,
+                "in_use": None,
                 "last": found[-1],
             }
         )
@@ -95,6 +97,8 @@ def embedded(
                 "about": "",
                 "headline": None,
                 "per_rank": True,
+                "limit": None,
+                "in_use": "r2" if key == "mem/reserved" else None,
                 "last": usual,
             }
         )
@@ -144,8 +148,7 @@ def embedded(
                 "panels": {
                     "stability": [f"m{at}" for at in range(6)],
                     "memory": ["r2", "r3"],
-                    "ranks": ["r0", "r1", "r2", "r3"],
-                    "stages": [],
+                    "ranks": ["r0", "r1"],
                 },
             },
             "metrics": {**where, "metrics": metrics, "left_out": 0},

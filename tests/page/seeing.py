@@ -9,8 +9,20 @@ from typing import Any
 from rlship_sidecar.view import exported
 from rlship_sidecar.view.contract import Embedded
 from tests.kit.chromium import WIDE, Browser, Page
+from tests.page import made
 
 LANES, CARPET = (f"document.querySelector('canvas.{name}').rlshipPanel" for name in ("lanes", "carpet"))
+MANY_SPANS_SHOWN = "panel=timeline&from=80&to=690"
+# Moves over the timeline for 30 frames; the milliseconds of each, and how many spans there are.
+MOVED = f"""(async () => {{ const panel = {LANES}; let frames = 0;
+    const began = performance.now();
+    while (frames < 30) {{
+        panel.ctx.move({{ by: frames % 2 ? 0.01 : -0.01 }});
+        await new Promise(requestAnimationFrame);
+        frames += 1;
+    }}
+    const spans = panel.lines.reduce((sum, line) => sum + line.start.length, 0);
+    return {{ ms: (performance.now() - began) / frames, spans }}; }})()"""
 SHOWN = "document.querySelector('[data-shown={panel}]')"
 
 
@@ -18,6 +30,13 @@ def saved(held: Embedded, path: Path) -> str:
     """An exported file with these data, as an address."""
     path.write_bytes(exported.one_file(exported.packed_ranks(held)))
     return path.as_uri()
+
+
+def many_spans(path: Path) -> str:
+    """An exported file with 200,000 spans, as an address."""
+    held = made.embedded(steps=700, ranks=64, span_steps=625)
+    assert len(held["spans"]["spans"]["t"]) == 200_000
+    return saved(held, path)
 
 
 def opened(browser: Browser, url: str, view: str, size: tuple[int, int] = WIDE, *, dark: bool = False) -> Page:

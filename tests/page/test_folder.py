@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit.chromium import NARROW, Browser
 from tests.page.job import RLSHIP, job, viewing
-from tests.page.seeing import columns, wholesome
+from tests.page.seeing import columns, each, wholesome
 
 pytestmark = pytest.mark.toolchain
 PARTS = 5
@@ -39,6 +39,8 @@ def test_the_list_has_each_experiment_with_its_health(browser: Browser, link: st
     assert [row[0] for row in rows] == ["first", "second"]
     assert all(row[1:4] == ["Finished", "9", "4 of 4"] for row in rows)
     assert page.value("document.querySelectorAll('tr[data-experiment=first] svg polyline').length") > 0
+    told = each(page, "tr[data-experiment=first] .spark .unseen", "textContent")
+    assert told[0].startswith(" at step 9; from step 0 on between ")
     assert "token" not in page.value("location.href")
     page.value("document.querySelector('#list-filter').focus()")
     page.write("sec")

@@ -79,6 +79,14 @@ def test_nothing_is_loaded_from_another_host() -> None:
         }, name
 
 
+def test_what_is_vendored_has_its_licence() -> None:
+    """The licence and the version of uPlot stand beside it."""
+    folder = PAGE / "vendor" / "uplot"
+    assert "MIT License" in (folder / "LICENSE").read_text(encoding="utf-8")
+    version = re.search(r"uPlot (\d[\d.]+\d),", (folder / "README.md").read_text(encoding="utf-8"))
+    assert version is not None and f"(v{version[1]})" in (folder / "uPlot.esm.js").read_text(encoding="utf-8")[:400]
+
+
 def test_the_page_is_light() -> None:
     """All of the page together is under 250 KB once it is compressed."""
     files = [path.read_bytes() for path in PAGE.rglob("*") if path.suffix in {".js", ".css", ".html"}]

@@ -11,7 +11,19 @@ import pytest
 from tests.kit import tools
 from tests.kit.chromium import NARROW, WIDE, Browser
 from tests.page import made
-from tests.page.seeing import CARPET, LANES, charted, columns, each, opened, saved, wholesome
+from tests.page.seeing import (
+    CARPET,
+    LANES,
+    MANY_SPANS_SHOWN,
+    MOVED,
+    charted,
+    columns,
+    each,
+    many_spans,
+    opened,
+    saved,
+    wholesome,
+)
 
 pytestmark = pytest.mark.toolchain
 PANELS = (
@@ -112,25 +124,10 @@ def test_a_span_can_be_pointed_at(browser: Browser, url: str) -> None:
 
 
 def test_two_hundred_thousand_spans_pan_smoothly(browser: Browser, tmp_path: Path) -> None:
-    """Moving over 200,000 spans draws all of them again at each frame; the work of a frame is measured, in the page."""
-    held = made.embedded(steps=700, ranks=64, span_steps=625)
-    assert len(held["spans"]["spans"]["t"]) == 200_000
-    page = opened(browser, saved(held, tmp_path / "p.html"), "panel=timeline&from=80&to=690")
-    panel = LANES
-    page.wait(f"{panel}.lines.length === 64")
-    drawn = page.value(
-        f"""(async () => {{ const panel = {panel}; let frames = 0;
-        const began = performance.now();
-        while (frames < 30) {{
-            panel.ctx.move({{ by: frames % 2 ? 0.01 : -0.01 }});
-            await new Promise(requestAnimationFrame);
-            frames += 1;
-        }}
-        const spans = panel.lines.reduce((sum, line) => sum + line.start.length, 0);
-        return {{ ms: (performance.now() - began) / frames, spans }}; }})()"""
-    )
-    assert drawn["spans"] == 200_000
-    print(f"{1000 / drawn['ms']:.0f} frames a second")
+    """Moving over 200,000 spans draws all of them again at each frame. `python -m benchmarks view:page` measures it."""
+    page = opened(browser, many_spans(tmp_path / "p.html"), MANY_SPANS_SHOWN)
+    page.wait(f"{LANES}.lines.length === 64")
+    assert page.value(f"{MOVED}.then((drawn) => drawn.spans)") == 200_000
     wholesome(page)
 
 
@@ -165,11 +162,85 @@ def test_rollouts_are_grouped_and_told_apart(browser: Browser, url: str) -> None
     wholesome(link)
 
 
+def test_tokens_have_a_colour_for_their_value(browser: Browser, url: str) -> None:
+    """Below what says "the same" a token is cold and above it hot, by logp difference or importance ratio; one of the
+    same value has no colour.
+    """
+    page = opened(browser, url, "panel=rollouts&at=10")
+    page.wait("document.querySelectorAll('.sample').length === 8")
+    for column, title, wanted in (
+        ("logp_diff", "logp difference", {0.0: "", -1.2: "cold"}),
+        ("importance_ratio", "importance ratio", {1.0: "", 0.3: "cold", 1.5: "hot"}),
+    ):
+        choice = "document.querySelector('#token-colour')"
+        page.value(f"{choice}.value = '{column}'; {choice}.dispatchEvent(new Event('change'))")
+        tokens = page.value(
+            "[...document.querySelector('.sample').querySelectorAll('.token')]"
+            ".map((each) => [each.title, each.style.backgroundColor])"
+        )
+        found = {title.removesuffix(", masked"): ink for title, ink in tokens}
+        for value, ink in wanted.items():
+            shown = found[f"{title}: {value:g}"]
+            assert f"var(--{ink})" in shown if ink else shown == ""
+
+
+def test_charts_are_told_in_words_and_as_tables(browser: Browser, url: str) -> None:
+    """Who cannot see a chart hears its newest, least and greatest value, and opens a table of the values in the range;
+    so it is with the strips and lanes of the timeline, with the map of ranks, and with memory.
+    """
+
+    def table(name: str, caption: str) -> list[list[str]]:
+        page.click(f"{name} summary")
+        return columns(page, caption)
+
+    page = opened(browser, url, "panel=stability&from=118&to=122")
+    told = "document.querySelector('[data-metric=m3] .plot').getAttribute('aria-label')"
+    page.wait(f"{told}?.includes('greatest')")
+    norm = made.ROWS[3][3]
+    assert page.value(told).startswith("Chart of trainer/actor/grad_norm over steps. value: newest")
+    assert f"newest {norm(199):.4g} at step 199, least" in page.value(told)
+    assert page.value(told).endswith(f"greatest {norm(120):.4g} at step 120.")
+    rows = table("[data-metric=m3]", "Values of trainer/actor/grad_norm")
+    assert [row[0] for row in rows] == ["118", "119", "120", "121", "122"] and rows[2][1:] == [f"{norm(120):.4g}"]
+    wholesome(page)
+    page = opened(browser, url, "panel=timeline&from=184&to=186")
+    page.wait(f"{LANES}.lines.length")
+    rows = table("details.values", "Seconds of each step")
+    assert rows[-1][1:] == ["4.5 s", "1 s", "1.5 s", "2.2 s", "400 ms", "400 ms"]
+    rows = table("details.values + details.values", "Lanes in the range")
+    assert len(rows) == 16 and rows[3] == ["trainer 0.3 on node000", "10", "19.2 s", "rollout: 4.5 s"]
+    wholesome(page)
+    page = opened(browser, url, "panel=ranks&metric=r1")
+    rows = table("details.values", "All ranks")
+    assert [row[0] for row in rows] == [f"0.{rank}" for rank in range(16)] and rows[3][4] == "3"
+    wholesome(page)
+    page = opened(browser, url, "panel=memory")
+    page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst")
+    rows = table("[data-metric=r2]", "Values of trainer/mem/allocated")
+    assert len(rows) == 200 and len(rows[0]) == 5  # step, median, least, greatest, the worst rank
+    wholesome(page)
+
+
+def test_what_is_under_way_and_what_was_refused_is_said(browser: Browser, tmp_path: Path) -> None:
+    """How far the history is read; lines that could not be used, with where and why; ranks that are missing."""
+    held = made.embedded(steps=60, ranks=4)
+    held["overview"] |= {"progress": 0.25, "doing": "the history is read"}
+    held["overview"]["actors"][0] |= {"ranks": 3, "missing": ["0.3"], "absent": ["0.2"]}
+    page = opened(browser, saved(held, tmp_path / "p.html"), "panel=overview")
+    assert "the history is read: 25 %" in " ".join(page.text("main").split())
+    assert page.value("document.querySelector('progress').value") == 0.25
+    (row,) = columns(page, "Refused: 2 in all")
+    assert row[:4] == ["lines", "trainer-0-r1.jsonl", "no JSON", "2"] and "window.hacked" in row[4]
+    (actor,) = columns(page, "Actors and their ranks")
+    assert actor[5:8] == ["3 of 4", "0.3", "0.2"]
+    wholesome(page)
+
+
 def test_memory_names_the_worst_rank(browser: Browser, url: str) -> None:
     """A band from the least to the greatest rank, the rank that had most, and what is reserved for nothing."""
     page = opened(browser, url, "panel=memory")
     assert page.wait("document.querySelector('[data-metric=r2]')?.dataset.worst") == "0.3"
-    assert charted(page, "trainer/fragmentation") == pytest.approx(1 / 3, abs=1e-4)
+    assert charted(page, "r3/fragmentation") == pytest.approx(1 / 3, abs=1e-4)
     wholesome(page)
 
 
@@ -336,6 +407,9 @@ def test_every_panel_is_readable(browser: Browser, url: str, size: tuple[int, in
         page.wait(f"document.querySelector('[data-shown={panel}]')")
         if panel == "rollouts":
             page.wait("document.querySelector('.sample')")
+        # Tables that a person opens are part of the panel.
+        page.value("document.querySelectorAll('details.values').forEach((each) => { each.open = true; })")
+        page.wait("[...document.querySelectorAll('details.values')].every((each) => each.querySelector('table'))")
         found = page.value(SERIOUS)
         assert found == [], f"{panel}: {json.dumps(found, indent=1)}"
         assert page.value("document.documentElement.scrollWidth <= innerWidth"), panel

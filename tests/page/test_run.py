@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,13 +101,24 @@ def test_metrics(browser: Browser, url: str, rows: dict[int, Any]) -> None:
     wholesome(page)
 
 
-def test_timeline(browser: Browser, url: str) -> None:
-    """Every rank has a lane, and the stages are the job's spans."""
+def test_timeline(browser: Browser, url: str, folder: Path) -> None:
+    """Every rank has a lane, the stages are the job's spans, and a span is as long as its line says."""
     page = seen(browser, url, "panel=timeline")
     page.wait(f"{LANES}.lines.length")
     lanes = page.value(f"{LANES}.spans.lanes.map((lane) => lane.rank)")
     assert lanes == [f"0.{rank}" for rank in range(WORLD)]
     assert {row[0] for row in columns(page, "Stages of")} == {"rollout", "reward", "update", "(bubble)"}
+    shown = page.value(
+        f"(({{ names, lanes, spans }}) => spans.t.map((t, at) => [lanes[spans.lane[at]].rank, names[spans.name[at]],"
+        f" spans.step[at], spans.dur[at]]))({LANES}.spans)"
+    )
+    for rank in range(WORLD):
+        (path,) = (folder / "rlship").glob(f"trainer-0-r{rank}-*.jsonl")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        spans = [one for one in lines if one.get("kind") == "span" and one["step"] == STEPS - 1]
+        assert [one[1:] for one in shown if one[0] == f"0.{rank}" and one[2] == STEPS - 1] == [
+            [one["name"], one["step"], pytest.approx(one["dur"], abs=1e-6)] for one in spans
+        ]
     wholesome(page)
 
 
@@ -127,14 +139,19 @@ def test_ranks(browser: Browser, url: str, rows: dict[int, Any]) -> None:
     wholesome(page)
 
 
-def test_memory(browser: Browser, url: str) -> None:
-    """The worst rank is the one that has most, beside the capacity; of what is reserved some is in no use."""
+def test_memory(browser: Browser, url: str, rows: dict[int, Any]) -> None:
+    """The median is that of the rows; the worst rank is the one that has most, beside the capacity; of what is reserved
+    some is in no use.
+    """
     page = seen(browser, url, "panel=memory")
     metric = identity(page, "trainer/mem/allocated")
     card = f"document.querySelector('[data-metric=\"{metric}\"]')"
     assert page.wait(f"{card}.dataset.worst") == f"0.{WORLD - 1}"
+    of_ranks = rows[STEPS - 1]["per_rank"]["trainer/mem/allocated"].values()
+    assert charted(page, metric) == pytest.approx(statistics.median(of_ranks))
     assert f"rank 0.{WORLD - 1} 19 GiB, of 64 GiB" in page.value(f"{card}.innerText")
-    assert charted(page, "trainer/fragmentation") == pytest.approx(1 - 17.5 / 32, abs=1e-4)
+    reserved = identity(page, "trainer/mem/reserved")
+    assert charted(page, f"{reserved}/fragmentation") == pytest.approx(1 - 17.5 / 32, abs=1e-4)
     wholesome(page)
 
 

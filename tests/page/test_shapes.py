@@ -12,16 +12,21 @@ from tests.kit.chromium import Browser, Page
 
 pytestmark = pytest.mark.toolchain
 PURE = (
+    "vendor/uplot/uPlot.esm.js",
     "numbers.js",
+    "colours.js",
     "dom.js",
     "state.js",
-    "packed.js",
     "shape/curves.js",
+    "chart.js",
+    "packed.js",
     "shape/steps.js",
     "shape/lanes.js",
     "shape/carpet.js",
     "shape/memory.js",
     "shape/samples.js",
+    "grid.js",
+    "panels/metrics.js",
 )
 
 
@@ -105,6 +110,43 @@ def test_an_older_value_is_told_with_its_step(page: Page) -> None:
     ):
         assert call(page, "shape/curves.js", "newestOf", {**line, "mean": mean}) == wanted
     assert call(page, "shape/curves.js", "newestOf", {**line, "axis": "time", "mean": [5, None, None]})["since"] is None
+
+
+def test_the_gist_of_a_line_is_its_newest_value_and_its_extremes(page: Page) -> None:
+    """Extremes are those of bands where values were put together; a line without values has no gist."""
+    found = call(page, "shape/curves.js", "gist", [1, 2, 3, 4], [5, 4, None, 6], [5, 1, None, 6], [9, 4, None, 6])
+    assert found == {
+        "newest": {"value": 6, "step": 4},
+        "least": {"value": 1, "step": 2},
+        "greatest": {"value": 9, "step": 1},
+    }
+    assert call(page, "shape/curves.js", "gist", [1], [None]) is None
+    assert call(page, "shape/curves.js", "rowsOf", [[1, 2, 3], [4, None, 6]], 2, 9) == [[2, None], [3, 6]]
+
+
+def test_a_lane_was_busy_with_its_outermost_spans(page: Page) -> None:
+    """Within a range of time; the longest span has its whole length."""
+    spans = {
+        "lanes": [{"actor": "trainer", "rank": "0.0", "host": "a", "name": ""}],
+        "spans": {"lane": [0, 0, 0], "name": [0, 1, 0], "t": [0, 1, 6], "dur": [5, 2, 9], "depth": [0, 1, 0]},
+    }
+    lanes = "$modules['shape/lanes.js']"
+    found = page.value(f"{lanes}.busyLanes({lanes}.lines({json.dumps(spans)}), 2, 8)")
+    assert found == [{"lane": 0, "spans": 3, "busy": 5, "longest": {"name": 0, "seconds": 9}}]
+
+
+def test_a_filter_that_could_take_for_ever_is_a_text(page: Page) -> None:
+    """A filter comes from a link too: one with repeats of groups or many repeats is no regular expression here."""
+    metrics = [{"key": "trainer/loss"}, {"key": f"{'a' * 60}(a+)+$b"}]
+    for text, keys, wrong in (
+        ("l.ss", ["trainer/loss"], False),
+        ("(a+)+$", [metrics[1]["key"]], True),
+        ("a*a*a*a*b", [], True),
+        ("[", [], True),
+        ("x" * 201, [], True),
+    ):
+        found = call(page, "panels/metrics.js", "matching", metrics, text)
+        assert ([one["key"] for one in found["found"]], found["wrong"]) == (keys, wrong)
 
 
 def test_neighbours_on_an_axis_have_other_words(page: Page) -> None:

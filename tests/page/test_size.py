@@ -79,6 +79,8 @@ def test_a_large_run_is_at_most_twenty_megabytes(browser: Browser, tmp_path: Pat
     for ranks in held["ranks"].values():
         assert ranks["mean"]["rows"] == RANKS and ranks["mean"]["columns"] >= exported.LEAST_BUCKETS
         assert ranks["min"] is not None and ranks["max"] is not None
+    for ranks in held["newest"].values():
+        assert (ranks["mean"]["rows"], ranks["mean"]["columns"], ranks["grid"]["width"]) == (RANKS, 50, 1)
     path = tmp_path / "page.html"
     path.write_bytes(exported.one_file(held))
     assert path.stat().st_size <= exported.MOST_BYTES

@@ -11,18 +11,19 @@ import pytest
 
 from rlship_formats.catalogue.metrics import METRICS
 from rlship_sidecar.panels.charted import Charted, charted
-from rlship_sidecar.panels.sections import (
+from rlship_sidecar.panels.placing import (
+    FIRST,
     HEADLINE,
+    IN_USE,
+    LIMITS,
     LOAD,
-    MAX_CHARTS,
     MEMORY,
     PATTERNS,
     STABILITY,
     STAGES,
     TITLES,
-    Section,
-    sections,
 )
+from rlship_sidecar.panels.sections import MAX_CHARTS, Section, sections
 from rlship_sidecar.rows import Coverage, Row, Unit
 from rlship_sidecar.sinks.names import SinkNames, place
 from rlship_sidecar.sinks.wandb.point import point
@@ -59,9 +60,9 @@ def test_each_metric_has_its_section_and_the_headline_comes_first() -> None:
     assert shown[STAGES] == [STAGES, "trainer/perf/step_s"]
     assert shown[LOAD] == ["trainer/bal/rank_tokens", "trainer/upd/comm_s", "trainer/busy_s"]
     assert shown[MEMORY] == ["trainer/mem/allocated", "trainer/my_mem_gb"]
-    assert sorted(shown[STABILITY]) == sorted(
-        ["trainer/reward", "trainer/loss", "trainer/grad_norm", "trainer/kl", "trainer/correctness/k3_kl"]
-    )
+    assert shown[STABILITY] == [
+        f"trainer/{name}" for name in ("reward", "loss", "kl", "grad_norm", "correctness/k3_kl")
+    ]
     assert not any("colour" in name for name in names(found))
 
 
@@ -187,6 +188,8 @@ def test_every_pattern_names_metrics_of_the_catalogue() -> None:
     known = [metric.name for metric in METRICS]
     for _, patterns in PATTERNS:
         assert [one for one in patterns if not any(place(name, (one,)) is not None for name in known)] == []
+    named = {name for names, _ in FIRST for name in names} | {*LIMITS, *LIMITS.values(), *IN_USE, *IN_USE.values()}
+    assert named <= {*known}
 
 
 def test_the_steps_have_the_chart_of_what_an_actor_logs_both_ways() -> None:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.store import schema
 from rlship_sidecar.store.store import Changes, StoreUnusable
+from rlship_sidecar.tabular.copies import StoreCopy
 from rlship_sidecar.tabular.snapshot import look
 from tests.tabular.stores import experiment, row, store
 
@@ -37,6 +39,19 @@ for no in range(2, 400):
 print("there", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def killed(folder: Path, *, local: bool) -> Path:
+    """The state folder of an owner that was killed."""
+    done = subprocess.run(
+        [sys.executable, "-c", OWNER, str(folder), str(local)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=60,
+    )
+    assert done.stdout == "there\n", done.stderr
+    return folder / "rlship" / "state"
 
 
 def numbers(state: Path, *, every: bool = True) -> list[int]:
@@ -77,19 +92,37 @@ def test_nothing_is_left(tmp_path: Path, local: bool) -> None:
 @LOCAL
 def test_an_owner_that_was_killed(tmp_path: Path, local: bool) -> None:
     """What was committed is read, what was not is not, and the store is left to its next owner as it was."""
-    done = subprocess.run(
-        [sys.executable, "-c", OWNER, str(tmp_path), str(local)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        timeout=60,
-    )
-    assert done.stdout == "there\n", done.stderr
-    state = tmp_path / "rlship" / "state"
+    state = killed(tmp_path, local=local)
     before = {one.name: one.stat().st_size for one in state.iterdir() if not one.name.endswith("-shm")}
     assert len(before) == 2
     assert numbers(state) == [0, 1]
     assert {one.name: one.stat().st_size for one in state.iterdir() if not one.name.endswith("-shm")} == before
+
+
+def test_a_copy_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a store whose owner was killed within a commit, those who look again have one copy, until its files change;
+    one that is still read then goes with its last reader.
+    """
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    state = killed(tmp_path, local=False)
+
+    def copies() -> set[int]:
+        return {one.stat().st_ino for one in (tmp_path / "temporary").glob("*/store.db")}
+
+    with closing(StoreCopy()) as copy:
+        with look(state, copy) as first:
+            assert first is not None and first.count == 2
+            (made,) = copies()
+            with look(state, copy) as second:
+                assert second is not None and second.count == 2
+            assert copies() == {made}
+            os.utime(state / "store.3.db")
+            with copy.lent(state / "store.3.db") as other:
+                assert copies() == {made, other.stat().st_ino}
+            assert [one.row_number for one in first.rows(every=True)] == [0, 1]
+        assert len(copies()) == 1 and made not in copies()
+    assert copies() == set()
 
 
 def test_a_log_without_its_index(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import httpx
 from rlship_sidecar.config import Config
 from rlship_sidecar.daemon import loop
 from rlship_sidecar.view import serve
-from tests.kit.files import experiment
+from tests.kit.files import CLOSE, barrier, experiment, file, log
 
 
 class Client:
@@ -84,6 +84,28 @@ def watched(folder: Path, files: Mapping[str, bytes], **settings: Any) -> Path:
     made = experiment(folder, files)
     loop.watch(made, Config(sinks=[], **settings), once=True)
     return made
+
+
+def with_a_ledger() -> bytes:
+    """The file of a job that trains each of three groups of samples, and one of them twice."""
+    records = []
+    for step in range(3):
+        for hop in ("generated", "trained"):
+            told = {"kind": "ledger", "hop": hop, "key": f"g{step}", "n": 4, "t": 1763600001.0 + step}
+            records.append(told | ({"step": step} if hop == "trained" else {}))
+        if step == 2:
+            records.append({"kind": "ledger", "hop": "trained", "key": "g1", "n": 4, "step": 2, "t": 1763600003.5})
+        records += [log(step, loss=1.0), barrier(step, 5.0 + step)]
+    return file(*records, CLOSE)
+
+
+def trainer_state(folder: Path) -> Path:
+    """The folder of a run of transformers, with the losses 1 / 1, 1 / 2 and 1 / 3."""
+    history = [{"step": step, "loss": 1.0 / step, "epoch": 0.1} for step in range(1, 4)]
+    (folder / "checkpoint-3").mkdir(parents=True)
+    text = json.dumps({"global_step": 3, "log_history": history, "best_metric": None, "epoch": 0.1, "max_steps": 3})
+    (folder / "checkpoint-3" / "trainer_state.json").write_text(text)
+    return folder
 
 
 def until(events: Iterator[dict[str, Any]], kind: str) -> dict[str, Any]:

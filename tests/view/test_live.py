@@ -53,18 +53,17 @@ def test_a_page_gets_each_row_once_and_resumes_without_a_gap(tmp_path: Path) -> 
     made.close()
 
 
-def test_a_row_has_the_ranks_that_a_page_shows(tmp_path: Path) -> None:
-    """Values by rank of the metrics that it asked for, and entries of metrics that are new."""
-    made = store(tmp_path / "run", [row(0, per_rank={"trainer/busy_s": [("0.0", 1.0)]})])
-    with serving(tmp_path / "run") as client:
-        one = client.ids()["trainer/busy_s"]
-        with client.events(f"{client.first}/live?r={one}") as events:
-            next(events)
-            values = {"trainer/loss": 1.0, "trainer/new": 2.0}
-            made.commit(Changes(rows=[row(1, values=values, per_rank={"trainer/busy_s": [("0.0", 3.0)]})]))
-            got = until(events, "rows")
-            assert got["rows"][0]["ranks"] == {one: {"0.0": 3.0}}
-            assert "trainer/new" in [metric["key"] for metric in got["metrics"]]
+def test_a_metric_that_is_new_comes_with_its_row(tmp_path: Path) -> None:
+    """An event has the entries of metrics that no row had before, also of those that rows have by rank alone."""
+    made = store(tmp_path / "run", [row(0)])
+    with serving(tmp_path / "run") as client, client.events(f"{client.first}/live") as events:
+        next(events)
+        values = {"trainer/loss": 1.0, "trainer/new": 2.0}
+        made.commit(Changes(rows=[row(1, values=values, per_rank={"trainer/busy_s": [("0.0", 3.0)]})]))
+        got = until(events, "rows")
+        entries = {metric["key"]: metric["per_rank"] for metric in got["metrics"]}
+        assert entries == {"trainer/new": False, "trainer/busy_s": True}
+        assert [*got["rows"][0]["m"].values()] == [1.0, 2.0]
     made.close()
 
 
@@ -82,15 +81,16 @@ def test_much_at_once_is_said_and_not_sent(tmp_path: Path) -> None:
 def test_a_new_store_begins_anew_under_an_open_page(tmp_path: Path) -> None:
     """The rows were made again: an event says so, and the answers are of the new store alone."""
     made = store(tmp_path / "run", [row(no) for no in range(9)])
+    again = store(tmp_path / "again", [row(no, values={"trainer/other": 1.0}) for no in range(4)])
+    again.close()
     with serving(tmp_path / "run") as client, client.events(f"{client.first}/live") as events:
         before = next(events)["store"]
         made.close()
         shutil.rmtree(tmp_path / "run" / "rlship" / "state")
-        again = store(tmp_path / "run", [row(no, values={"trainer/other": 1.0}) for no in range(4)])
+        (tmp_path / "again" / "rlship" / "state").rename(tmp_path / "run" / "rlship" / "state")
         got = until(events, "store")
         assert got["store"] == again.store_id != before and got["row"] == 4
         assert list(client.ids()) == ["trainer/other"]
-        again.close()
 
 
 def follow(client: Client) -> list[str]:
@@ -102,6 +102,8 @@ def test_rows_of_an_experiment_that_no_sidecar_watched_are_made(tmp_path: Path) 
     made = experiment(tmp_path / "run", {"a.jsonl": file(log(0, loss=1.0), barrier(0, 1.0))})
     with serving(made) as client:
         assert client.ask("/api/experiments")["experiments"][0]["state"] == "unwatched"
+        for name in ("overview", "alerts", "run", "metrics", "ledger", "spans", "rollouts", "events"):
+            client.ask(f"{client.first}/{name}")  # no refusal before there is a store
         with client.events(f"{client.first}/live") as events:
             wait_until(lambda: "trainer/loss" in follow(client))
             with (made / "rlship" / "a.jsonl").open("ab") as opened:

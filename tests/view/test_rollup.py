@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rlship_sidecar.store.store import Changes
+from rlship_sidecar.view import following, rollup_file
 from rlship_sidecar.view import rollup as rollups
-from rlship_sidecar.view import rollup_file
 from rlship_sidecar.view.binned import Binned, MergedSlots
 from rlship_sidecar.view.following import Followed
 from rlship_sidecar.view.rollup import Rollup, state_of
@@ -86,6 +86,20 @@ def test_a_rollup_that_grew_is_that_of_the_whole_store(tmp_path: Path, monkeypat
     ranks = [family.ranks["trainer/busy_s"].table for family in (one, other)]
     for mine, its in zip(*(table.columns(0, table.used) for table in ranks)):
         np.testing.assert_allclose(mine[:3], its[:3], rtol=1e-6)
+    made.close()
+
+
+def test_how_far_a_history_is_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long history comes in pieces, and after each it is known how much of it is there; at the end all of it."""
+    monkeypatch.setattr(following, "MANY_ROWS", 50)
+    monkeypatch.setattr(following, "PIECE_ROWS", 40)
+    made = store(tmp_path / "run", [row(no) for no in range(200)])
+    followed = Followed(tmp_path / "run" / "rlship" / "state")
+    told: list[tuple[float, int]] = []
+    followed.look(lambda: told.append((followed.progress or 0.0, followed.rollup.families[NAMES].table.used)))
+    assert len(told) > 4 and told == sorted(told)
+    assert [round(share * 200) for share, _ in told] == [rows for _, rows in told]
+    assert told[-1] == (1.0, 200) and followed.progress is None
     made.close()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.view import assets
+from rlship_sidecar.view import answers, assets
 from tests.kit.files import CLOSE, barrier, event, file, log, sample
 from tests.view.serving import Client, serving, watched
 
@@ -109,6 +109,26 @@ def test_it_only_reads(client: Client) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
         answer = client.http.request(method, "/api/experiments", headers={"Authorization": f"Bearer {client.token}"})
         assert (answer.status_code, answer.json()["code"]) == (405, "method")
+
+
+def test_it_leaves_the_experiment_as_it_is(tmp_path: Path) -> None:
+    """Whatever is asked, no file of an experiment that a sidecar watched changes, and none appears beside them."""
+    made = watched(
+        tmp_path / "run", {"a.jsonl": file(log(0, loss=1.0), event("saved", step=0), barrier(0, 5.0), CLOSE)}
+    )
+
+    def files() -> dict[str, tuple[int, int]]:
+        found = [path for path in made.rglob("*") if path.is_file()]
+        return {os.fspath(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+
+    before = files()
+    with serving(made) as client:
+        for name in answers.ANSWERS:
+            path = f"{client.first}/{name}"
+            client.get(path if name != "ranks" else f"{path}?m={client.ids()['trainer/loss']}")
+        with client.events(f"{client.first}/live") as events:
+            next(events)
+    assert files() == before
 
 
 def test_every_answer_binds_the_browser(client: Client) -> None:

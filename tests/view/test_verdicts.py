@@ -17,9 +17,8 @@ from rlship_sidecar.daemon import loop
 from rlship_sidecar.tabular.asked import history_of
 from rlship_sidecar.tabular.snapshot import look
 from rlship_sidecar.tabular.source import ExperimentTables
-from tests.kit.files import CLOSE, barrier, file, log
 from tests.kit.waiting import wait_until
-from tests.view.serving import Client, serving, watched
+from tests.view.serving import Client, serving, trainer_state, watched, with_a_ledger
 from tests.why.job import FAULT_AT, Job, Now
 
 
@@ -75,15 +74,7 @@ def test_causes_are_those_of_the_verb(client: Client, folder: Path) -> None:
 
 def test_what_became_of_groups_is_counted(tmp_path: Path) -> None:
     """The ledger's curves and totals, and which of them should be 0 and are not."""
-    records = []
-    for step in range(3):
-        for hop in ("generated", "trained"):
-            told = {"kind": "ledger", "hop": hop, "key": f"g{step}", "n": 4, "t": 1763600001.0 + step}
-            records.append(told | ({"step": step} if hop == "trained" else {}))
-        if step == 2:
-            records.append({"kind": "ledger", "hop": "trained", "key": "g1", "n": 4, "step": 2, "t": 1763600003.5})
-        records += [log(step, loss=1.0), barrier(step, 5.0 + step)]
-    with serving(watched(tmp_path / "run", {"a.jsonl": file(*records, CLOSE)})) as client:
+    with serving(watched(tmp_path / "run", {"a.jsonl": with_a_ledger()})) as client:
         answer = client.ask(f"{client.first}/ledger")
         assert answer["logged"] and answer["totals"]["groups"] == 3
         assert answer["wrong"] == ["twice"]
@@ -92,12 +83,7 @@ def test_what_became_of_groups_is_counted(tmp_path: Path) -> None:
 
 def test_logs_of_another_framework_are_shown(tmp_path: Path) -> None:
     """Rows are made of them while the page is open."""
-    history = [{"step": step, "loss": 1.0 / step, "epoch": 0.1} for step in range(1, 4)]
-    made = tmp_path / "trl" / "checkpoint-3"
-    made.mkdir(parents=True)
-    text = json.dumps({"global_step": 3, "log_history": history, "best_metric": None, "epoch": 0.1, "max_steps": 3})
-    (made / "trainer_state.json").write_text(text)
-    with serving(tmp_path / "trl") as client:
+    with serving(trainer_state(tmp_path / "trl")) as client:
         path = client.first
         wait_until(lambda: any("loss" in one["key"] for one in client.get(f"{path}/metrics").json().get("metrics", [])))
         one = next(one for one in client.ask(f"{path}/metrics")["metrics"] if one["name"] == "loss")

@@ -19,7 +19,7 @@ from rlship_sidecar.store.store import StoreUnusable
 
 _STORE = re.compile(r"store\.(\d{1,9})\.db$")
 _ANY = re.compile(r"\.?(?P<what>store|lease|status)\.(?P<generation>\d{1,9})(?P<rest>\..+|$)")
-_COMPANIONS = ("", "-journal", "-wal")
+COMPANIONS = ("", "-journal", "-wal")  # ends of the names of a store's files
 _LOCKED_S = 2.0
 _COPIES = 10
 
@@ -105,7 +105,7 @@ def damaged(store: Path, error: sqlite3.DatabaseError) -> StoreUnusable:
 
 
 def _clear(scratch: Path) -> None:
-    for suffix in _COMPANIONS:
+    for suffix in COMPANIONS:
         scratch.with_name(scratch.name + suffix).unlink(missing_ok=True)
 
 
@@ -124,7 +124,7 @@ def _move(source: Path, target: Path) -> bool:
             if not _locked(error):
                 raise
             return False
-    if busy or any(_left(source, suffix) for suffix in _COMPANIONS[1:]):
+    if busy or any(_left(source, suffix) for suffix in COMPANIONS[1:]):
         return False
     os.rename(source, target)
     return True
@@ -170,7 +170,7 @@ def copy_as_it_lies(source: Path, scratch: Path) -> None:
         _clear(scratch)
         _copy_files(source, scratch)
         filecmp.clear_cache()
-        if not all(_same(source, scratch, suffix) for suffix in _COMPANIONS):
+        if not all(_same(source, scratch, suffix) for suffix in COMPANIONS):
             continue
         with closing(sqlite3.connect(scratch)) as copy:
             copy.execute("pragma wal_checkpoint(truncate)")
@@ -182,7 +182,7 @@ def copy_as_it_lies(source: Path, scratch: Path) -> None:
 
 
 def _copy_files(source: Path, scratch: Path) -> None:
-    for suffix in _COMPANIONS:
+    for suffix in COMPANIONS:
         with suppress(FileNotFoundError):
             shutil.copyfile(source.with_name(source.name + suffix), scratch.with_name(scratch.name + suffix))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from rlship_formats.values import is_reduction
-from rlship_sidecar.reduce import per_rank
+from rlship_sidecar.panels.placing import parts
 from rlship_sidecar.rows import ALERT, ALIGNED, CLOCK, LEDGER, STEP, Row
 from rlship_sidecar.sinks.names import SinkNames, family
 from rlship_sidecar.sinks.wandb.point import axis_name, charted_names, has_axis
@@ -92,12 +91,9 @@ def _add(found: dict[_Place, Charted], row: Row, metric: str, reduction: str, na
 
 def _parts(row: Row, key: str) -> tuple[str, str]:
     """The metric of a key, and its reduction if it is not the first one."""
-    path = key.removeprefix(f"{family(row)}/")
-    base, _, last = key.rpartition("/")
-    there = base in row.values or base in row.hists or base in row.coverage.underivable
-    if there and (last in (*per_rank.NAMES, "nonfinite", "aligned") or is_reduction(last)):
-        return base.removeprefix(f"{family(row)}/"), last
-    return path, ""
+    there = row.values, row.hists, row.coverage.underivable
+    metric, reduction = parts(key, lambda base: any(base in one for one in there))
+    return metric.removeprefix(f"{family(row)}/"), reduction
 
 
 def _sorted(one: Charted) -> Charted:

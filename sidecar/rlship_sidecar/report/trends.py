@@ -30,7 +30,7 @@ _Held = TypeVar("_Held")
 NOT_BEHIND: Mapping[str, int] = {}
 
 # What each place of the screen shows: names of the catalogue, best first, then last parts of names that it lacks.
-_SLOTS = (
+SLOTS: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = (
     (("reward/total",), frozenset(("reward", "rewards", "score", "return"))),
     (("train/loss", "train/loss_decomp/pg"), frozenset(("loss", "total_loss", "train_loss", "pg_loss", "actor_loss"))),
     (
@@ -277,7 +277,7 @@ def slot_of(actor: str, metric: str) -> Slot | None:
     """Whether an actor's metric is the reward (0), the loss (1), tokens per second (2), or another one (None)."""
     plain = metric.removesuffix("/mean")
     entry = lookup(actor, metric) or lookup(actor, plain)
-    for number, (names, ends) in enumerate(_SLOTS):
+    for number, (names, ends) in enumerate(SLOTS):
         if entry is not None and entry.name in names:
             return Slot(number, names.index(entry.name))
         if entry is None and plain.rpartition("/")[2].lower() in ends:

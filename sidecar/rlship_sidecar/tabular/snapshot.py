@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -23,13 +24,13 @@ from rlship_formats.reading import Clock
 from rlship_formats.records import MAX_STEP
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
-from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
+from rlship_sidecar.ownership.inherit import newest_store
 from rlship_sidecar.rows import POINT, Row
 from rlship_sidecar.run_data.merging import RunChange, RunData
-from rlship_sidecar.scratch import scratch
 from rlship_sidecar.store import dead_letters, run_said, schema
 from rlship_sidecar.store.changes import MergedRun, SavedBlock
 from rlship_sidecar.store.store import StoreUnusable
+from rlship_sidecar.tabular.copies import StoreCopy
 
 PIECE_ROWS = 500
 MIN_ROW_BYTES = 4  # the smallest row in SQLite: a pointer to its cell, and a cell of two bytes
@@ -84,16 +85,32 @@ class StoreReader:
         return found
 
     def bodies_of(self, actor: str, kind: str, first: int, last: int, limit: int) -> list[tuple[int, bytes]]:
-        """The newest rows of an actor's units from `first` to `last`; of kind `point`, of all writers."""
-        exact = "kind = ?" if kind != POINT else "kind >= ? and kind < 'point;'"
+        """The newest rows of an actor's units from `first` to `last`."""
         found = self._ask(
-            f"select no, body from units join rows using (no) where actor = ? and {exact} and number between ? and ? "
+            "select no, body from units join rows using (no) where actor = ? and kind = ? and number between ? and ? "
             "order by number limit ?",
-            (actor, kind if kind != POINT else f"{POINT}:", first, last, limit),
+            (actor, kind, first, last, limit),
         )
         with self._failing():
             if not all(type(no) is int and isinstance(body, bytes) for no, body in found):
                 raise sqlite3.DatabaseError(f"what it has of {actor} {kind} are no rows")
+        return found
+
+    def point_bodies(self, actor: str, after: tuple[str, int], limit: int) -> list[tuple[str, int, bytes]]:
+        """The newest rows of an actor's points behind the place `after`, each with its place (kind, number)."""
+        found = self._ask(
+            "select kind, number, body from units join rows using (no) where actor = ? and kind >= ? and kind < ? "
+            "and (kind, number) > (?, ?) order by kind, number limit ?",
+            (actor, f"{POINT}:", f"{POINT};", *after, limit),
+        )
+        with self._failing():
+            places = [after, *((kind, number) for kind, number, _ in found)]
+            if not all(isinstance(one[0], str) and type(one[1]) is int for one in places) or not all(
+                isinstance(body, bytes) for *_, body in found
+            ):
+                raise sqlite3.DatabaseError(f"what it has of {actor} {POINT} are no rows")
+            if any(one >= other for one, other in pairwise(places)):  # in a damaged index rows may never end
+                raise sqlite3.DatabaseError(f"points of {actor} are out of order")
         return found
 
     def _require_version(self, path: Path) -> None:
@@ -206,6 +223,16 @@ class StoreReader:
         """Who gave a key of it another value."""
         return run_said.changes_of(self._merged_run())
 
+    def run_version(self) -> int:
+        """A number that grows when what the job said of the run changes; 0 as long as it said nothing."""
+        if not self._ask("select 1 from sqlite_master where name = 'run'"):
+            return 0  # of an earlier release
+        found = self._ask("select value from run where part = 'version'")
+        with self._failing():
+            if found and not (isinstance(found[0][0], bytes) and found[0][0][:20].isdigit()):
+                raise sqlite3.DatabaseError("its data of the run have no version")
+        return int(found[0][0][:20]) if found else 0
+
     def _merged_run(self) -> MergedRun:
         if not self._ask("select 1 from sqlite_master where name = 'run'"):
             return MergedRun()  # of an earlier release
@@ -269,19 +296,20 @@ Reader = TypeVar("Reader", bound=StoreReader)
 
 
 @contextmanager
-def look(state_dir: Path) -> Iterator[Snapshot | None]:
+def look(state_dir: Path, copy: StoreCopy | None = None) -> Iterator[Snapshot | None]:
     """The newest store in a state folder as it is at one moment, or None without a store; see `reading`."""
-    with reading(state_dir, Snapshot) as snapshot:
+    with reading(state_dir, Snapshot, copy) as snapshot:
         yield snapshot
 
 
 @contextmanager
-def reading(state_dir: Path, reader: type[Reader]) -> Iterator[Reader | None]:
+def reading(state_dir: Path, reader: type[Reader], copy: StoreCopy | None = None) -> Iterator[Reader | None]:
     """The newest store in a state folder, open for a short time, or None without a store.
 
     Raises RlshipError if it cannot be read, or if another sidecar took over meanwhile. Nothing is written to the store
     or left beside it. SQLite would leave files beside a store that no process has open, so such a store is opened as
-    immutable. If only a writer could read it (its owner was killed in a commit), it is copied first.
+    immutable. If only a writer could read it (its owner was killed in a commit), it is copied first, into `copy` for
+    those who look again.
     """
     before = newest_store(state_dir)
     if before is None:
@@ -292,7 +320,8 @@ def reading(state_dir: Path, reader: type[Reader]) -> Iterator[Reader | None]:
     with ExitStack() as stack:
         with failing():
             try:
-                connection, still = stack.enter_context(_opened(path))
+                kept = copy or stack.enter_context(closing(StoreCopy()))
+                connection, still = stack.enter_context(_opened(path, kept))
             except OSError as problem:
                 raise sqlite3.OperationalError(str(problem)) from problem
             is_new = connection.execute("select 1 from sqlite_master limit 1").fetchone() is None
@@ -320,20 +349,19 @@ def _require_the_same(state_dir: Path, before: tuple[str, int, int, int], *, sti
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
+def _opened(path: Path, copy: StoreCopy) -> Iterator[tuple[sqlite3.Connection, bool]]:
     """A connection that reads, and whether the store must not change while it is open."""
     still = not _beside(path, "-wal") and _logs_ahead(path)
-    if still or not _beside(path, "-wal") or _beside(path, "-shm"):
+    in_place = still or not _beside(path, "-wal") or _beside(path, "-shm")
+    if in_place and not copy.is_of(path):
         uri = f"file:{quote(os.fspath(path))}?{'immutable=1' if still else 'mode=ro'}"
         with closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)) as connection:
             if _answers(connection):
+                copy.close()  # of files that have changed since
                 yield connection, still
                 return
-    with scratch("store") as folder:
-        copy = folder / "store.db"
-        copy_as_it_lies(path, copy)
-        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            yield connection, False
+    with copy.lent(path) as lent, closing(sqlite3.connect(lent, isolation_level=None)) as connection:
+        yield connection, False
 
 
 def _size(connection: sqlite3.Connection) -> int:

@@ -14,8 +14,8 @@ from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.ownership import last_status
 from rlship_sidecar.report.terminal import clean, date
 from rlship_sidecar.rows import ALERT, LEDGER
+from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.tabular.asked import explained
-from rlship_sidecar.tabular.snapshot import look
 from rlship_sidecar.tabular.source import ExperimentTables
 from rlship_sidecar.view import asking, charts, contract, said
 from rlship_sidecar.view.asking import Parameters
@@ -43,7 +43,7 @@ def overview(shown: Shown, given: Parameters) -> Answer:
     with shown.reading:
         rollup = shown.rollup()
         axes = {actor: family.axis for (actor, kind), family in rollup.families.items() if kind == "step"}
-        panels, extent = charts.panels(rollup), charts.extent(rollup)
+        panels, extent = shown.panels(), charts.extent(rollup)
     if state is None:
         facts: Answer = {**no_facts("no sidecar has watched it"), "actors": []}
     else:
@@ -239,7 +239,7 @@ def alerts(shown: Shown, given: Parameters) -> Answer:
         rollup = shown.rollup()
         last = charts.extent(rollup)["step"]
         kept = {name: family for name, family in rollup.families.items() if name[1] in JOINED}
-        seen = names.seen((name[0], key) for name, family in kept.items() for key in (*family.keys, *family.ranks))
+        seen = names.seen((name[0], key) for name, family in kept.items() for key in family.metrics)
     unseen = [] if last is None else blind(rules.values(), seen)
     note = "" if last is not None else "no step of the lead has a row, and rules look at these"
     last_step = None if last is None else int(last[1])
@@ -258,9 +258,9 @@ def why(shown: Shown, given: Parameters) -> Answer:
         if one is None:
             raise UsageProblem(f"no episode has the id {given['episode'][:80]!r}", "/alerts lists them")
         step = one["fired"].get("step")
-    state_dir = shown.find_store().state_dir
-    with look(state_dir) as snapshot:
-        source = ExperimentTables(shown.path.resolve().name, shown.path, snapshot, state_dir=state_dir)
+    followed = shown.find_store()
+    with followed.whole() as snapshot:
+        source = ExperimentTables(shown.path.resolve().name, shown.path, snapshot, state_dir=followed.state_dir)
         reply = explained(source, Question(given.get("metric", ""), step), settings, graph)
     lines = list(Text(source.name, graph, clean, date).lines(reply))
     return {**shown.head(), "answer": plain(form(source.name, reply, graph)), "text": [text(line) for line in lines]}
@@ -276,13 +276,13 @@ def ledger(shown: Shown, given: Parameters) -> Answer:
         if family is None or not family.table.used:
             empty: Answer = {"logged": False, "grid": None, "curves": {}, "totals": {}, "wrong": []}
             return {**shown.head(), **empty}
-        wanted = {said.ledger_name(key): KeyPlace(name, key) for key in family.keys}
+        wanted = {said.ledger_name(key): KeyPlace(name, key) for key in family.last}
         grids, curves = charts.series_of(shown.rollup(), wanted, span, lambda *_: None)
         totals = charts.totals_of(family)
     found = {said.ledger_name(key): value for key, value in totals.items()}
     for key, place in wanted.items():
         if not said.adds_up(key):
-            found[key] = family.last.get(place.key, (0, 0.0))[1]
+            found[key] = family.last[place.key][1]
     answer: Answer = {"logged": True, "grid": grids[0], "curves": curves, "totals": found}
     return {**shown.head(), **answer, "wrong": said.wrong_of(found)}
 
@@ -290,10 +290,10 @@ def ledger(shown: Shown, given: Parameters) -> Answer:
 def run(shown: Shown, given: Parameters) -> Answer:
     """What the job said of the run."""
     asking.only(given, ())
-    with shown.find_store().open() as store:
-        keys, left_out = said.run_keys(store.run_data())
-        changes = said.run_changes(store.run_changes())
-    return {**shown.head(), "keys": keys, "changes": changes, "left_out": left_out}
+    nothing: tuple[RunData, list[RunChange]] = RunData(), []
+    data, changes = shown.from_store(lambda store: (store.run_data(), store.run_changes()), nothing)
+    keys, left_out = said.run_keys(data)
+    return {**shown.head(), "keys": keys, "changes": said.run_changes(changes), "left_out": left_out}
 
 
 def diff(shown: Shown, given: Parameters, other: Shown) -> Answer:
@@ -320,7 +320,7 @@ ANSWERS: dict[str, Callable[[Shown, Parameters], Answer]] = {
     "ledger": ledger,
     "run": run,
 }
-OF_THE_MOMENT = ("overview",)  # these change without a new row
+OF_THE_MOMENT = ("overview", "run")  # these change without a new row
 
 
 def unknown_error(name: str) -> RlshipError:

@@ -150,13 +150,12 @@ class PageServer:
 
     async def _live(self, request: Request) -> Response:
         given = _parameters(request)
-        asking.only(given, ("store", "row", "r"))
+        asking.only(given, ("store", "row"))
         row = asking.step(given, "row")
         channel = await self._channel(request.path_params["experiment"])
         if sum(len(one.subscribers) for one in self._channels.values()) >= MAX_SUBSCRIBERS:
             raise RlshipError(f"{MAX_SUBSCRIBERS} pages are open already", "close some of them")
-        ranks = frozenset(asking.words(given, "r", 32))
-        return StreamingResponse(channel.stream(given.get("store", ""), row, ranks), media_type=NDJSON)
+        return StreamingResponse(channel.stream(given.get("store", ""), row), media_type=NDJSON)
 
     async def _about(self, request: Request) -> Response:
         name = request.path_params["name"]

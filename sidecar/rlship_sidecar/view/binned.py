@@ -1,7 +1,7 @@
 """Columns of numbers in buckets of equal width, which double as the columns grow. Pure.
 
 A bucket keeps the sum, the least, the greatest and the number of its values, so that extremes survive. While a bucket
-covers one position only the value itself is kept.
+covers one position only the value itself is kept, unless several values may have one position (`count`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _FIRST_ROOM = 64
 class Binned:
     """`lines` of numbers over positions; slot `s` covers `stride` positions from `(first + s) * stride` on.
 
-    At most `most` slots are in use. `total`, `low`, `high` and `n` are matrices of lines by slots; while `stride` is
-    1, only `total` is there, NaN where a value lacks.
+    At most `most` slots are in use. `total`, `low`, `high` and `n` are matrices of lines by slots; as long as a slot
+    has one value, only `total` is there, NaN where a value lacks.
     """
 
     def __init__(self, dtype: Any, most: int, lines: int = 0) -> None:
@@ -92,6 +92,22 @@ class Binned:
         self.low[lines, slot] = np.fmin(self.low[lines, slot], values)
         self.high[lines, slot] = np.fmax(self.high[lines, slot], values)
         self.n[lines, slot] += 1
+
+    def count(self) -> None:
+        """Keep more than one value of a position from now on; to be called while it is empty."""
+        self.low, self.high = self.total.copy(), self.total.copy()
+        self.n = np.zeros(self.total.shape, np.int32)
+
+    def newest(self, line: int) -> int | None:
+        """The first position of the newest bucket with a value of a line; None without any."""
+        used = slice(0, self.used)
+        there = np.flatnonzero(~np.isnan(self.total[line, used]) if self.n is None else self.n[line, used])
+        return int(there[-1] + self.first) * self.stride if len(there) else None
+
+    def has_values(self) -> Array:
+        """Of each line whether it has any value."""
+        there: Array = self.columns(0, self.used)[3][: self.lines] > 0
+        return np.asarray(there.any(axis=1))
 
     def wipe(self, low: int, high: int) -> None:
         """Empty the buckets of the positions `low` to `high`, which are whole buckets."""

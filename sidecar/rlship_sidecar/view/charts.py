@@ -15,7 +15,7 @@ from rlship_sidecar.rows import POINT
 from rlship_sidecar.view.binned import Array, MergedSlots
 from rlship_sidecar.view.contract import Axis, Curve, Grid, MetricEntry, Packed
 from rlship_sidecar.view.lean import STEPPED
-from rlship_sidecar.view.panels import MEMORY, RANKS, STABILITY, STAGES, bare, headline, known, order_in, panels_of
+from rlship_sidecar.view.panels import MEMORY, RANKS, STABILITY, bare, beside, headline, known, panel_of
 from rlship_sidecar.view.rollup import PARTIAL, REVISED, Family, FamilyName, Rollup, T, X
 from rlship_sidecar.view.texts import number, text
 
@@ -38,9 +38,7 @@ def metric_id(actor: str, kind: str, key: str) -> str:
 def places(rollup: Rollup) -> dict[str, KeyPlace]:
     """Every metric of the rollup by its id."""
     return {
-        metric_id(*name, key): KeyPlace(name, key)
-        for name, family in rollup.families.items()
-        for key in dict.fromkeys((*family.keys, *family.ranks))
+        metric_id(*name, key): KeyPlace(name, key) for name, family in rollup.families.items() for key in family.metrics
     }
 
 
@@ -49,6 +47,7 @@ def metric_entry(place: KeyPlace, family: Family, headline_at: int | None) -> Me
     (actor, kind), key = place
     entry = known(actor, kind, key)
     last = family.last.get(key)
+    limit, in_use = (one if one in family.ranks else "" for one in beside(actor, kind, key))
     return {
         "id": metric_id(actor, kind, key),
         "key": text(key),
@@ -59,6 +58,8 @@ def metric_entry(place: KeyPlace, family: Family, headline_at: int | None) -> Me
         "about": entry.meaning if entry is not None else "",
         "headline": headline_at,
         "per_rank": key in family.ranks,
+        "limit": metric_id(actor, kind, limit) if limit else None,
+        "in_use": metric_id(actor, kind, in_use) if in_use else None,
         "last": None if last is None else number(last[1]),
     }
 
@@ -67,7 +68,7 @@ def metrics_of(rollup: Rollup, lead: str) -> list[MetricEntry]:
     """All metrics: headlines first, then by actor and name."""
     found = []
     for name, family in rollup.families.items():
-        for key in dict.fromkeys((*family.keys, *family.ranks)):
+        for key in family.metrics:
             top = headline(*name, key)
             order = (top is None, top or 0, name[0] != lead, _KINDS.get(name[1], 9), *name, key)
             found.append((order, KeyPlace(name, key), family))
@@ -81,14 +82,16 @@ def metrics_of(rollup: Rollup, lead: str) -> list[MetricEntry]:
 _KINDS = {kind: place for place, kind in enumerate(STEPPED)}
 
 
-def panels(rollup: Rollup) -> dict[str, list[str]]:
+def panels(rollup: Rollup, lead: str) -> dict[str, list[str]]:
     """The ids of the metrics of each panel, in order."""
-    found: dict[str, list[tuple[tuple[object, ...], str]]] = {name: [] for name in (STABILITY, MEMORY, RANKS, STAGES)}
+    found: dict[str, list[tuple[tuple[object, ...], str]]] = {name: [] for name in (STABILITY, MEMORY, RANKS)}
     for (actor, kind), family in rollup.families.items():
-        for key in dict.fromkeys((*family.keys, *family.ranks)):
-            for panel in panels_of(actor, kind, key, per_rank=key in family.ranks):
-                order = order_in(panel, actor, kind, key)
-                found[panel].append(((kind not in STEPPED, *order), metric_id(actor, kind, key)))
+        is_there = {*family.metrics}.__contains__
+        for key in family.metrics:
+            there = panel_of(actor, kind, key, lead, per_rank=key in family.ranks, is_there=is_there)
+            if there is not None:
+                panel, order = there
+                found[panel].append(((kind not in STEPPED, *order, kind), metric_id(actor, kind, key)))
     return {panel: [one for _, one in sorted(ids)[:MAX_PANEL]] for panel, ids in found.items()}
 
 
@@ -220,7 +223,8 @@ def ranks_of(
     """The matrix of a metric by rank and bucket, without `store` and `row`; of `one` rank alone if it names one."""
     of_ranks = family.ranks[place.key]
     table = of_ranks.table
-    names = sorted(of_ranks.lines, key=_rank_key)
+    there = table.has_values()  # a revision may have taken all values of a rank away
+    names = sorted((name for name, line in of_ranks.lines.items() if there[line]), key=_rank_key)
     lines = np.array([of_ranks.lines[name] for name in names], np.int64)
     low, high = _positions(family, place.family[1], span)
     a, b = table.slots(low, high)
@@ -329,4 +333,4 @@ def totals_of(family: Family) -> dict[str, float]:
     """The sum of each metric over all rows."""
     total, _, _, n = family.table.columns(0, family.table.used)
     sums = np.where(n > 0, total, 0).sum(axis=1)
-    return {key: float(sums[line]) for key, line in family.keys.items()}
+    return {key: float(sums[line]) for key, line in family.keys.items() if key in family.last}

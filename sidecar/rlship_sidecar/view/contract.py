@@ -19,7 +19,7 @@ JSON object; one that is refused has a status of 400 and above and the shape `Re
 | /api/e/{e}/events | first, last (steps); name; limit=N | Events |
 | /api/e/{e}/run | | RunSaid |
 | /api/e/{e}/diff | with={e}; rtol, atol | Diff |
-| /api/e/{e}/live | store, row: what the page has, none at first; r=ID,ID,…: metrics by rank | lines of Event |
+| /api/e/{e}/live | store, row: what the page has, none at first | lines of Event |
 
 Rules for all answers:
 
@@ -202,7 +202,7 @@ class Overview(TypedDict):
     nonfinite: list[dict[str, Any]]
     run: dict[str, Any] | None
     extent: dict[Axis, tuple[float, float] | None]
-    panels: dict[str, list[str]]  # panel -> ids of metrics: "stability", "memory", "ranks", "stages"
+    panels: dict[str, list[str]]  # panel -> ids of metrics: "stability", "memory", "ranks"
 
 
 class MetricEntry(TypedDict):
@@ -210,7 +210,8 @@ class MetricEntry(TypedDict):
 
     `kind` is that of its rows: step, aligned, clock, point, alert or ledger; only the first two, alert and ledger have
     steps, so that the others are answered on the axis time whatever was asked. `name` is the key without its actor.
-    `headline` counts from 1, null for others. `per_rank`: /ranks answers for it. `last`: the newest value.
+    `headline` counts from 1, null for others. `per_rank`: /ranks answers for it. `last`: the newest value. Of memory,
+    `limit` is the metric of what it can have at most, and `in_use` that of the part of it that is in use, null without.
     """
 
     id: str
@@ -222,6 +223,8 @@ class MetricEntry(TypedDict):
     about: str
     headline: int | None
     per_rank: bool
+    limit: str | None
+    in_use: str | None
     last: float | None
 
 
@@ -586,22 +589,19 @@ class Diff(TypedDict):
 
 
 class LiveRow(TypedDict):
-    """A new row, or a revision of one that the page has: (actor, kind, index) is what it is of.
+    """A new row, or a revision of one that the page has, number `no` of the store.
 
     `x` is its step, null without one. `m` has all its values by metric id: a key that is not in it was taken away.
-    `ranks` has, of the metrics asked for in `r`, values by rank name. `tables`: the row shows samples of these.
+    `tables`: the row shows samples of these. Values by rank have to be asked for anew.
     """
 
     no: int
     actor: str
     kind: str
-    index: int
-    revision: int
     x: int | None
     t: float
     partial: bool
     m: dict[str, float]
-    ranks: dict[str, dict[str, float]]
     tables: list[str]
 
 
@@ -613,20 +613,20 @@ class Event(TypedDict, total=False):
     - `rows`: the rows up to `row` - 1, each with its number. `metrics`: entries of metrics that are new.
     - `behind`: so much came at once that the page had better ask for everything anew.
     - `status`: `entry` has the experiment's entry, which changed. `progress` and `doing` are those of `Overview`.
+    - `run`: the answer to /run is another one.
     - `store`: the rows were made again, in `store`: the page begins anew.
     - `trouble`: `error` and `hint` say why nothing comes; the stream goes on, and a `status` ends the trouble.
     - `beat`: nothing new, and the server lives.
 
-    Kinds of rows tell what else changed: `alert` /alerts, `ledger` /ledger. `run` is true where run data changed.
+    Kinds of rows tell what else changed: `alert` /alerts, `ledger` /ledger.
     """
 
-    kind: Literal["hello", "rows", "behind", "status", "store", "trouble", "beat"]
+    kind: Literal["hello", "rows", "behind", "status", "run", "store", "trouble", "beat"]
     store: str
     row: int
     behind: bool
     rows: list[LiveRow]
     metrics: list[MetricEntry]
-    run: bool
     entry: ExperimentEntry
     progress: float | None
     doing: str

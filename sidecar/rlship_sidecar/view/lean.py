@@ -1,46 +1,19 @@
-"""The parts of a stored row that charts need, decoded without the rest. Pure.
-
-A row of a thousand ranks has some 200 KB: a reader of many rows decodes no more of each than it draws.
-"""
+"""Stored rows as charts need them, decoded without the rest. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
-from rlship_sidecar.rows import ALERT, ALIGNED, LEDGER, POINT, STEP
+from rlship_sidecar.rows import ALERT, ALIGNED, LEDGER, POINT, STEP, LeanRow
 
 STEPPED = (STEP, ALIGNED, LEDGER, ALERT)  # kinds whose index is a step
 _POINT_MS = 1000  # of a second: points have no number that means a place
 
 
-class LeanCoverage(msgspec.Struct, gc=False):
-    """Which ranks the row lacks."""
-
-    missing: tuple[str, ...] = ()
-
-
-class LeanArrival(msgspec.Struct, gc=False):
-    """The row's revision."""
-
-    revision: int = 0
-
-
-class LeanRow(msgspec.Struct):
-    """A row without its values by rank. `samples` are not decoded, only its tables' names count."""
-
-    row: int
-    actor: str
-    kind: str
-    index: int
-    t: float
-    x: dict[str, float]
-    m: dict[str, float]
-    coverage: LeanCoverage
-    arrival: LeanArrival
-    samples: dict[str, msgspec.Raw] = {}
+class ChartedRow(LeanRow):
+    """A row with its place on charts."""
 
     @property
     def family(self) -> tuple[str, str]:
@@ -58,12 +31,4 @@ class LeanRow(msgspec.Struct):
         return self.index if self.kind in STEPPED else None
 
 
-class RankedRow(LeanRow):
-    """A row with its values by rank."""
-
-    per_rank: dict[str, dict[str, float]] = {}
-
-
-Decoded = TypeVar("Decoded", LeanRow, RankedRow)
-lean: Callable[[bytes], LeanRow] = msgspec.json.Decoder(LeanRow).decode
-ranked: Callable[[bytes], RankedRow] = msgspec.json.Decoder(RankedRow).decode
+decoded: Callable[[bytes], ChartedRow] = msgspec.json.Decoder(ChartedRow).decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ from rlship_sidecar.view.charts import metric_id
 from rlship_sidecar.view.contract import BEAT_S, MAX_ROWS, ExperimentEntry, LiveRow, MetricEntry
 from rlship_sidecar.view.folder import LIST_EVERY_S, ViewedFolder
 from rlship_sidecar.view.following import News
-from rlship_sidecar.view.lean import RankedRow
+from rlship_sidecar.view.lean import ChartedRow
 from rlship_sidecar.view.sending import line
 from rlship_sidecar.view.shown import Shown
 from rlship_sidecar.view.texts import text
@@ -30,9 +30,8 @@ FIRST_LOOK_S = 0.5  # for so long an answer waits for the first look at a store
 
 @dataclass(eq=False)
 class Subscriber:
-    """A page's stream: the events that it has not taken. `ranks`: the metrics by rank that it shows."""
+    """A page's stream: the events that it has not taken."""
 
-    ranks: frozenset[str] = frozenset()
     waiting: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING + 1))
 
     def put(self, data: bytes, behind: bytes) -> None:
@@ -91,6 +90,7 @@ class Channel:
         self._entry: ExperimentEntry | None = None
         self._status_at = 0.0
         self._metrics: set[str] = set()
+        self._run_version = 0
 
     def touch(self) -> None:
         """Follow the experiment from now on, if that is not done already."""
@@ -170,29 +170,30 @@ class Channel:
         before, self._published = self._published, (store, row)
         if news.is_other and before[0]:
             self._metrics = set()
-            self._send(lambda ranks: line({"kind": "store", "store": store, "row": row}))
+            self._send(line({"kind": "store", "store": store, "row": row}))
         elif news.rows is None or row - before[1] != len(news.rows):
             if before != (store, row):
-                self._send(lambda ranks: self._behind())
+                self._send(self._behind())
         elif news.rows and self.subscribers:
-            rows, fresh = news.rows, self._new_metrics(news.rows)
-            self._send(lambda ranks: line(self._rows_event(rows, fresh, ranks)))
+            self._send(line(self._rows_event(news.rows, self._new_metrics(news.rows))))
         else:
             self._new_metrics(news.rows)
+        followed = self.shown.followed
+        if followed is not None and followed.run_version != self._run_version:
+            self._run_version = followed.run_version
+            self._send(line({"kind": "run", "store": store, "row": row}))
 
-    def _send(self, make: Callable[[frozenset[str]], bytes]) -> None:
-        """Send an event to every page, encoded once for those that show the same ranks."""
-        made: dict[frozenset[str], bytes] = {}
+    def _send(self, data: bytes) -> None:
+        """Send an event to every page."""
+        behind = self._behind()
         for subscriber in self.subscribers:
-            if subscriber.ranks not in made:
-                made[subscriber.ranks] = make(subscriber.ranks)
-            subscriber.put(made[subscriber.ranks], self._behind())
+            subscriber.put(data, behind)
 
     def _behind(self) -> bytes:
         store, row = self._published
         return line({"kind": "behind", "store": store, "row": row})
 
-    def _new_metrics(self, rows: Iterable[RankedRow]) -> list[MetricEntry]:
+    def _new_metrics(self, rows: Iterable[ChartedRow]) -> list[MetricEntry]:
         """The metrics of rows that no row had before."""
         found: list[MetricEntry] = []
         for row in rows:
@@ -206,10 +207,10 @@ class Channel:
                         found.append(metric)
         return found
 
-    def _rows_event(self, rows: list[RankedRow], metrics: list[MetricEntry], ranks: frozenset[str]) -> dict[str, Any]:
+    def _rows_event(self, rows: list[ChartedRow], metrics: list[MetricEntry]) -> dict[str, Any]:
         store = self._published[0]
         event: dict[str, Any] = {"kind": "rows", "store": store, "row": rows[-1].row + 1}
-        return {**event, "rows": [live_row(row, ranks) for row in rows], "metrics": metrics}
+        return {**event, "rows": [live_row(row) for row in rows], "metrics": metrics}
 
     # Status and trouble -----------------------------------------------------------------------------------------------
 
@@ -222,7 +223,7 @@ class Channel:
         if entry != self._entry or event["progress"] is not None:
             self._entry = entry
             data = line(event)
-            self._send(lambda ranks: data)
+            self._send(data)
 
     def _status_event(self, entry: ExperimentEntry) -> dict[str, Any]:
         store, row = self._published
@@ -233,7 +234,7 @@ class Channel:
     def _complain(self, problem: RlshipError) -> None:
         if self.trouble is None or self.trouble.message != problem.message:
             data = line(self._trouble_event(problem))
-            self._send(lambda ranks: data)
+            self._send(data)
         self.trouble = problem
 
     def _trouble_event(self, problem: RlshipError) -> dict[str, Any]:
@@ -248,10 +249,10 @@ class Channel:
 
     # A page's stream --------------------------------------------------------------------------------------------------
 
-    async def stream(self, store: str, row: int | None, ranks: frozenset[str]) -> AsyncIterator[bytes]:
+    async def stream(self, store: str, row: int | None) -> AsyncIterator[bytes]:
         """The events for a page that has rows below `row` of a store; None: nothing."""
         await self.ready()
-        subscriber = Subscriber(ranks)
+        subscriber = Subscriber()
         self.subscribers.add(subscriber)
         try:
             now, count = self._published
@@ -259,7 +260,7 @@ class Channel:
             behind = row is None or missed is None
             yield line({"kind": "hello", "store": now, "row": count if behind else row, "behind": behind})
             if missed:
-                yield line(self._rows_event(missed, [], ranks))
+                yield line(self._rows_event(missed, []))
             if self.trouble is not None:
                 yield line(self._trouble_event(self.trouble))
             entry = await asyncio.to_thread(self.shown.viewed.entry, self.shown.id, self.shown.path)
@@ -271,7 +272,7 @@ class Channel:
             self.subscribers.discard(subscriber)
             self.used = time.monotonic()
 
-    async def _missed(self, store: str, row: int | None) -> list[RankedRow] | None:
+    async def _missed(self, store: str, row: int | None) -> list[ChartedRow] | None:
         """The rows that a page lacks; None if these are too many, or of another store."""
         now, count = self._published
         followed = self.shown.followed
@@ -285,21 +286,17 @@ class Channel:
             return None
 
 
-def live_row(row: RankedRow, ranks: frozenset[str]) -> LiveRow:
+def live_row(row: ChartedRow) -> LiveRow:
     """A row as a live event has it."""
     family = row.family
-    by_rank = {metric_id(*family, key): values for key, values in row.per_rank.items()} if ranks else {}
     return {
         "no": row.row,
         "actor": text(row.actor),
         "kind": family[1],
-        "index": row.index,
-        "revision": row.arrival.revision,
         "x": row.step,
         "t": row.t,
         "partial": bool(row.coverage.missing),
         "m": {metric_id(*family, key): value for key, value in row.m.items()},
-        "ranks": {one: values for one, values in by_rank.items() if one in ranks},
         "tables": [text(name, 200) for name in row.samples],
     }
 

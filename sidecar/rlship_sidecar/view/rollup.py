@@ -14,7 +14,7 @@ import numpy as np
 
 from rlship_sidecar.rows import POINT
 from rlship_sidecar.view.binned import Array, Binned
-from rlship_sidecar.view.lean import RankedRow
+from rlship_sidecar.view.lean import ChartedRow
 
 ROWS_BYTES, RANKS_BYTES = 24 << 20, 64 << 20  # at most, of all families together
 MOST_BUCKETS, MOST_RANK_BUCKETS = 16_384, 1_024
@@ -49,8 +49,8 @@ class RankTable:
 
 @dataclass(slots=True)
 class Family:
-    """The rows of an actor and kind. `keys` has the line of each metric's key, `last` its newest value. `lacking`: the
-    ranks that rows lack; `shown`: the positions of rows with samples, both of the newest such rows.
+    """The rows of an actor and kind. `keys` has the line of each metric's key, `last` the newest value of each that has
+    one. `lacking`: the ranks that rows lack; `shown`: the positions of rows with samples, both of the newest such rows.
     """
 
     table: Binned = field(default_factory=lambda: Binned(np.float64, MOST_BUCKETS, HEAD))
@@ -67,9 +67,28 @@ class Family:
         """The stride of its widest buckets, which all others divide."""
         return max([self.table.stride, *(one.table.stride for one in self.ranks.values())])
 
+    @property
+    def metrics(self) -> list[str]:
+        """The keys that rows have, of values and by rank."""
+        return list(dict.fromkeys((*self.last, *self.ranks)))
+
+    def forget(self, first: int, last: int) -> list[str]:
+        """Forget the rows of a stretch, which is of whole buckets; the keys whose newest value was there."""
+        for table in (self.table, *(one.table for one in self.ranks.values())):
+            table.wipe(first, last)
+        for kept in (self.lacking, self.shown):
+            for position in [one for one in kept if first <= one <= last]:
+                del kept[position]
+        gone = [key for key, (position, _) in self.last.items() if first <= position <= last]
+        for key in gone:
+            del self.last[key]
+        return gone
+
 
 class Rollup:
-    """Rows below `upto`. `left_out` are keys for which there is no room."""
+    """Rows below `upto`. `left_out` are keys for which there is no room. `again`: families of points with revisions,
+    all of whose rows are to be taken again.
+    """
 
     def __init__(self, store_id: str = "") -> None:
         self.store_id = store_id
@@ -77,6 +96,7 @@ class Rollup:
         self.families: dict[FamilyName, Family] = {}
         self.left_out: set[str] = set()
         self.left_out_by_rank: set[str] = set()
+        self.again: set[FamilyName] = set()
         self._dirty: dict[FamilyName, set[int]] = {}
         self._metrics = 0
 
@@ -95,42 +115,81 @@ class Rollup:
 
     # Taking rows ------------------------------------------------------------------------------------------------------
 
-    def take(self, rows: Iterable[RankedRow], *, first_seen: bool = False) -> None:
+    def take(self, rows: Iterable[ChartedRow], *, first_seen: bool = False) -> None:
         """Take rows in the order of their numbers. `first_seen`: no earlier revision of any of them was taken.
 
-        Afterwards `stale` names the stretches of rows that have to be taken again.
+        Afterwards `stale` names what has to be taken again.
         """
         for row in rows:
             name = row.family
             if row.arrival.revision == 0 or first_seen:
                 self._add(row)
-            elif name[1] != POINT:
+            elif name[1] == POINT:
+                self.again.add(name)  # the store does not know which rows are of a time
+            else:
                 self._dirty.setdefault(name, set()).add(row.position)
             self.upto = max(self.upto, row.row + 1)
         self._keep_bounds()
 
-    def stale(self) -> Iterator[tuple[FamilyName, int, int]]:
-        """Stretches of positions (family, first, last) with revised rows; each is to be given to `retake`."""
-        for name, positions in list(self._dirty.items()):
+    def stale(self) -> tuple[FamilyName, int, int] | None:
+        """A stretch of positions (family, first, last) with revised rows, which is to be given to `retake`."""
+        for name, positions in self._dirty.items():
             width = self.families[name].widest if name in self.families else 1
-            for at in sorted({position // width for position in positions}):
-                yield name, at * width, (at + 1) * width - 1
+            position = positions.pop()  # it is dirty until it was taken again
+            positions.add(position)
+            first = position // width * width
+            return name, first, first + width - 1
+        return None
 
-    def retake(self, name: FamilyName, first: int, last: int, rows: Iterable[RankedRow]) -> None:
-        """Put the rows of a stretch in the place of what was taken of it."""
-        family = self.families.get(name)
-        if family is not None:
-            for table in (family.table, *(one.table for one in family.ranks.values())):
-                table.wipe(first, last)
-        for row in rows:
+    def retake(self, name: FamilyName, first: int, last: int, rows: Iterable[ChartedRow]) -> None:
+        """Put the newest rows of a stretch in the place of what was taken of it."""
+        family = self.families.setdefault(name, _family_of(name))
+        gone = family.forget(first, last)
+        by_rank: set[str] = set()
+        for row in filter(self.has, rows):
+            by_rank.update(row.per_rank)
             self._add(row)
-        left = {position for position in self._dirty.pop(name, ()) if not first <= position <= last}
+        left = self._dirty.pop(name, set())
+        if last - first < len(left):
+            left.difference_update(range(first, last + 1))
+        else:
+            left = {position for position in left if not first <= position <= last}
+        # Where a revision took away the newest value of a key, the one before is in rows of another stretch.
+        for key in gone:
+            if key not in family.last and (position := family.table.newest(family.keys[key])) is not None:
+                left.add(position)
+        for key in [*family.ranks]:
+            if key not in by_rank and not family.ranks[key].table.has_values().any():
+                del family.ranks[key]
         if left:
             self._dirty[name] = left
         self._keep_bounds()
 
-    def _add(self, row: RankedRow) -> None:
-        family = self.families.setdefault(row.family, Family())
+    def has(self, row: ChartedRow) -> bool:
+        """Whether a row, which is the newest of its unit, counts by now: a first one that is newer than `upto` is taken
+        later. A revision makes `stale` what it is taken into, so that it may be there before.
+        """
+        return row.row < self.upto or row.arrival.revision > 0
+
+    def remade(self, name: FamilyName) -> Rollup:
+        """An empty rollup that takes the rows of a family again; see `replace`."""
+        made = Rollup(self.store_id)
+        made._metrics = self._metrics - len(self.families[name].keys) if name in self.families else self._metrics
+        made.upto = self.upto
+        return made
+
+    def replace(self, name: FamilyName, made: Rollup) -> None:
+        """Put the family that was taken again in the place of the former one."""
+        self.families[name] = made.families.get(name, _family_of(name))
+        self.left_out |= made.left_out
+        self._metrics = made._metrics
+        self.again.discard(name)
+        self._keep_bounds()
+
+    def _add(self, row: ChartedRow) -> None:
+        family = self.families.get(row.family)
+        if family is None:
+            family = self.families[row.family] = _family_of(row.family)
         family.axis = family.axis or next(iter(row.x), "")[:MAX_KEY]
         slot = family.table.slot(row.position)
         lines = self._lines(family, list(row.m))
@@ -155,7 +214,7 @@ class Rollup:
                 del family.shown[next(iter(family.shown))]
         self._add_ranks(family, row)
 
-    def _add_ranks(self, family: Family, row: RankedRow) -> None:
+    def _add_ranks(self, family: Family, row: ChartedRow) -> None:
         for key, values in row.per_rank.items():
             table = family.ranks.get(key)
             if table is None:
@@ -198,6 +257,14 @@ class Rollup:
 _HEAD_LINES = np.arange(HEAD)
 
 
+def _family_of(name: FamilyName) -> Family:
+    """A family without rows."""
+    family = Family()
+    if name[1] == POINT:
+        family.table.count()  # several processes may log at one time
+    return family
+
+
 def _shrink(tables: list[Binned], most: int, least: int) -> None:
     while sum(table.nbytes for table in tables) > most:
         largest = max((table for table in tables if table.most > least), key=lambda one: one.nbytes, default=None)
@@ -236,7 +303,9 @@ def state_of(rollup: Rollup) -> tuple[dict[str, Any], list[Array]]:
         for name, family in rollup.families.items()
     ]
     left_out = [sorted(rollup.left_out), sorted(rollup.left_out_by_rank)]
-    return {"store": rollup.store_id, "upto": rollup.upto, "families": families, "left_out": left_out}, arrays
+    again = sorted(rollup.again)
+    head = {"store": rollup.store_id, "upto": rollup.upto, "families": families, "left_out": left_out, "again": again}
+    return head, arrays
 
 
 def restored(data: dict[str, Any], take: Any) -> Rollup:
@@ -244,6 +313,7 @@ def restored(data: dict[str, Any], take: Any) -> Rollup:
     rollup = Rollup(data["store"])
     rollup.upto = data["upto"]
     rollup.left_out, rollup.left_out_by_rank = (set(names) for names in data["left_out"])
+    rollup.again = {(actor, kind) for actor, kind in data["again"]}
 
     def table(kept: dict[str, Any]) -> Binned:
         found = [take(np.dtype(dtype), (lines, slots)) for dtype, lines, slots in kept["arrays"]]

@@ -20,7 +20,7 @@ from rlship_sidecar.state_file import replacing
 from rlship_sidecar.view.binned import Array
 from rlship_sidecar.view.rollup import RANKS_BYTES, ROWS_BYTES, Rollup, restored, state_of
 
-_MAGIC = b"rlship rollup 1\n"
+_MAGIC = b"rlship rollup 2\n"
 _HEAD_BYTES = 16
 MAX_BYTES = ROWS_BYTES + RANKS_BYTES + (64 << 20)
 

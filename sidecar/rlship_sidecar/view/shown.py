@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.clocks import HostClocks
 from rlship_sidecar.errors import RlshipError
@@ -18,19 +18,23 @@ from rlship_sidecar.ownership.lease import Owner
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row
 from rlship_sidecar.store.changes import SavedBlock
+from rlship_sidecar.tabular.snapshot import StoreReader
 from rlship_sidecar.view import charts
 from rlship_sidecar.view.charts import KeyPlace, Span
 from rlship_sidecar.view.contract import MetricEntry
 from rlship_sidecar.view.entries import hosts_by_rank
 from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.following import Followed, News
-from rlship_sidecar.view.lean import STEPPED, RankedRow
+from rlship_sidecar.view.lean import STEPPED, ChartedRow
 from rlship_sidecar.view.records import RecordFiles, SoughtRecords
 from rlship_sidecar.view.rollup import Family, FamilyName, Rollup
 
 NEAR_ROWS, NEAR_BYTES = 2_000, 32 << 20  # of a narrow span whose rows are read one by one
 STATUS_S = 0.5
 FIND_S = 2.0  # between looks whether the state is still where it was, and whose it is
+
+
+Found = TypeVar("Found")
 
 
 class State(NamedTuple):
@@ -43,12 +47,11 @@ class State(NamedTuple):
 class StoredBlocks(NamedTuple):
     """The blocks that a store knows."""
 
-    followed: Followed
+    shown: Shown
 
     def blocks(self, sought: SoughtRecords) -> dict[str, list[SavedBlock]]:
         """See `RecordPlaces`. Raises RlshipError."""
-        with self.followed.open() as store:
-            return store.blocks(sought.first, sought.last)
+        return self.shown.from_store(lambda store: store.blocks(sought.first, sought.last), {})
 
 
 class Shown:
@@ -62,7 +65,7 @@ class Shown:
         self.followed: Followed | None = None
         self.lead = "trainer"
         self._found_at = -FIND_S
-        self._index: tuple[object, dict[str, KeyPlace]] = ((), {})
+        self._index: tuple[object, dict[str, KeyPlace], dict[str, list[str]]] = ((), {}, {})
         self._status: tuple[float, State | None] = (-STATUS_S, None)
         self._lock = threading.Lock()
 
@@ -84,6 +87,7 @@ class Shown:
             state = self.viewed.making.state_dir(self.path)
         with self._lock:
             if self.followed is None or self.followed.state_dir != state:
+                self.close()
                 self.followed = Followed(state)
                 self.lead = self.viewed.settings_of(self.path).lead
             self._found_at = now
@@ -154,11 +158,19 @@ class Shown:
 
     def index(self) -> dict[str, KeyPlace]:
         """Every metric by id; to be called while `reading` is held."""
+        return self._indexed()[1]
+
+    def panels(self) -> dict[str, list[str]]:
+        """The metrics of each panel; to be called while `reading` is held."""
+        return self._indexed()[2]
+
+    def _indexed(self) -> tuple[object, dict[str, KeyPlace], dict[str, list[str]]]:
         rollup = self.rollup()
-        size = rollup.store_id, sum(len(family.keys) + len(family.ranks) for family in rollup.families.values())
+        families = rollup.families.values()
+        size = rollup.store_id, *((len(one.keys), len(one.last), len(one.ranks)) for one in families)
         if self._index[0] != size:
-            self._index = size, charts.places(rollup)
-        return self._index[1]
+            self._index = size, charts.places(rollup), charts.panels(rollup, self.lead)
+        return self._index
 
     def metric(self, one: str) -> MetricEntry | None:
         """A metric by id; to be called while `reading` is held."""
@@ -179,7 +191,7 @@ class Shown:
             return None
         if high - low >= NEAR_ROWS:
             return None
-        rows: list[RankedRow] = []
+        rows: list[ChartedRow] = []
         for row, size in followed.sized_rows_of(*name, low, high, NEAR_ROWS):
             rows.append(row)
             if size > NEAR_BYTES:
@@ -190,21 +202,25 @@ class Shown:
 
     # Rows and records -------------------------------------------------------------------------------------------------
 
+    def from_store(self, ask: Callable[[StoreReader], Found], otherwise: Found) -> Found:
+        """What the store says; `otherwise` as long as its first rows are still made. Raises RlshipError."""
+        followed = self.find_store()
+        if not followed.store_id:
+            return otherwise
+        with followed.open() as store:
+            return ask(store)
+
     def newest_rows(self, kind: str) -> list[Row]:
         """The newest rows of a kind. Raises RlshipError."""
-        with self.find_store().open() as store:
-            return list(store.rows_by_unit((kind,)))
+        return self.from_store(lambda store: list(store.rows_by_unit((kind,))), [])
 
     def row_of(self, actor: str, kind: str, index: int) -> Row | None:
         """The newest row of a unit. Raises RlshipError."""
-        with self.find_store().open() as store:
-            return next(store.rows_at(actor, kind, index), None)
+        return self.from_store(lambda store: next(store.rows_at(actor, kind, index), None), None)
 
     def where(self) -> tuple[StoredBlocks, HostClocks]:
         """What knows where in the files records are, and how far clocks were off. Raises RlshipError."""
-        followed = self.find_store()
-        with followed.open() as store:
-            return StoredBlocks(followed), store.clocks()
+        return StoredBlocks(self), self.from_store(lambda store: store.clocks(), HostClocks())
 
     def steps_with_samples(self) -> list[int]:
         """The steps whose rows show samples."""
@@ -230,4 +246,4 @@ class Shown:
     def close(self) -> None:
         """Keep the rollup for the next start."""
         if self.followed is not None:
-            self.followed.save()
+            self.followed.close()

@@ -2,7 +2,9 @@
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { palette } from "./colours.js";
+import { folded, plain, table } from "./dom.js";
 import { apart, bytes, number } from "./numbers.js";
+import { gist, rowsOf } from "./shape/curves.js";
 
 const HEIGHT = 165;
 const TWOS = Array.from({ length: 60 }, (_, power) => 2 ** power); // steps of an axis of bytes
@@ -19,13 +21,21 @@ export function recolour() {
 }
 
 export class Chart {
-  /** `lines` are {label, colour, low, high}: a line, with a band from low to high where values were put together. */
-  constructor(host, shared, { lines, format = number, onPick, height = HEIGHT, marks = [] }) {
-    Object.assign(this, { host, shared, lines, format, onPick, height, marks });
+  /**
+   * `lines` are {label, colour, band}: a line, with a band from least to greatest where values were put together. A
+   * person who cannot see the chart hears what it is like, and opens its values as a table. `axis` says what a place is: a
+   * "step", or a "second" of a run that has none.
+   */
+  constructor(host, shared, { title, axis, lines, format = number, onPick, height = HEIGHT, marks = [] }) {
+    Object.assign(this, { host, shared, title, axis, lines, format, onPick, height, marks });
     this.dragged = false;
     this.data = [[]];
     this.plot = null;
     host.classList.add("plot");
+    host.setAttribute("role", "img");
+    host.setAttribute("aria-label", this.told());
+    this.values = folded("Values", () => this.table());
+    host.after(this.values.box);
     host.rlshipChart = this;
     sizes.observe(host);
     seen.add(this);
@@ -44,10 +54,45 @@ export class Chart {
   update(data, marks = this.marks) {
     this.data = data;
     this.marks = marks;
+    this.host.setAttribute("aria-label", this.told());
+    this.values.again();
     if (!this.plot) return this.build();
     this.plot.setData(data, false);
     this.rescale();
     return undefined;
+  }
+
+  /** The columns of each line: {label, mean, low, high}; without a band the three are one. */
+  columns() {
+    let at = 0;
+    return this.lines.map(({ label = "value", band }) => {
+      const mean = this.data[(at += 1)] ?? [];
+      const [low, high] = band ? [this.data[(at += 1)] ?? mean, this.data[(at += 1)] ?? mean] : [mean, mean];
+      return { label, mean, low, high };
+    });
+  }
+
+  /** What the chart is like, in words. */
+  told() {
+    const [steps] = this.data;
+    const axis = this.axis();
+    const place = (found) => `${this.format(found.value)} at ${axis} ${number(found.step, 9)}`;
+    const lines = this.columns().map(({ label, mean, low, high }) => {
+      const found = gist(steps, mean, low, high);
+      return found && `${label}: newest ${place(found.newest)}, least ${place(found.least)}, greatest ${place(found.greatest)}`;
+    });
+    return `Chart of ${plain(this.title, 200)} over ${axis}s. ${lines.filter(Boolean).join("; ") || "No value yet"}.`;
+  }
+
+  /** The values in the range, a row for each step or bucket; without columns that say nothing. */
+  table() {
+    const found = this.columns().flatMap(({ label, mean, low, high }) => {
+      const banded = mean.some((value, at) => low[at] !== value || high[at] !== value);
+      return banded ? [[label, mean], ["least", low], ["greatest", high]] : [[label, mean]];
+    }).filter(([, values]) => values.some((value) => value !== null && value !== undefined));
+    const data = [this.data[0], ...found.map(([, values]) => values)];
+    const rows = rowsOf(data, ...this.extent()).map(([step, ...values]) => [number(step, 9), ...values.map((value) => this.format(value))]);
+    return table(`Values of ${plain(this.title, 200)}`, [this.axis() === "step" ? "Step" : "Second", ...found.map(([label]) => label)], rows);
   }
 
   resize() {
@@ -114,7 +159,10 @@ export class Chart {
   }
 
   follow(view, changed) {
-    if (changed.has("from") || changed.has("to")) this.rescale();
+    if (changed.has("from") || changed.has("to")) {
+      this.rescale();
+      this.values.again();
+    }
     if (changed.has("at")) this.showCursor(view.at);
   }
 

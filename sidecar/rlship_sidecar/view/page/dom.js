@@ -57,6 +57,21 @@ export function show(parent, ...children) {
   return put(parent, children);
 }
 
+const CALM_MS = 1000;
+
+/** A table that is made once a person opens it. `again` makes an open one anew, at most once a second. */
+export function folded(title, make) {
+  const place = h("div", {});
+  const box = h("details", { class: "values" }, h("summary", {}, title), place);
+  let timer = 0;
+  const draw = () => {
+    timer = 0;
+    if (box.open) show(place, make());
+  };
+  box.addEventListener("toggle", draw);
+  return { box, again: () => { if (box.open) timer ||= setTimeout(draw, CALM_MS); } };
+}
+
 /** A table whose head cells are labelled. */
 export function table(caption, head, rows, attrs = {}) {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },

@@ -18,7 +18,7 @@ export function formatOf(unit) {
 }
 
 export class ChartGrid {
-  /** `wanted` are {title, ids, labels, colours, about}; `onPick(step, metric)` is called for a click. */
+  /** `wanted` are {title, ids, colours, about}; `onPick(step, metric)` is called for a click. */
   constructor(host, ctx, wanted, { marks = () => [], onPick, height } = {}) {
     Object.assign(this, { host, ctx, marks, onPick, height });
     this.cards = [];
@@ -57,11 +57,11 @@ export class ChartGrid {
     const metrics = spec.ids.map((id) => this.ctx.run.metrics.get(id));
     const format = formatOf(metrics[0]?.unit);
     const now = h("span", { class: "now" });
-    const plot = h("div", { role: "img", "aria-label": `Chart of ${spec.title} over steps` });
+    const plot = h("div", {});
     const box = h("article", { class: "card", data: { metric: spec.ids[0] } },
       h("header", {}, h("h3", { class: "name", title: spec.about || metrics[0]?.about || "" }, spec.title), now), plot);
-    const lines = spec.ids.map((id, at) => ({ label: spec.labels?.[at] ?? id, colour: spec.colours?.[at] ?? `c${at % 8}`, band: true }));
-    const chart = new Chart(plot, this.ctx.shared, { lines, format, height: this.height, onPick: this.onPick && ((step) => this.onPick(step, spec.ids[0])) });
+    const lines = spec.ids.map((id, at) => ({ colour: spec.colours?.[at] ?? `c${at % 8}`, band: true }));
+    const chart = new Chart(plot, this.ctx.shared, { title: spec.title, axis: () => this.ctx.run.axis, lines, format, height: this.height, onPick: this.onPick && ((step) => this.onPick(step, spec.ids[0])) });
     const card = { key, spec, box, now, chart, format, lines: null, visible: false };
     box.rlshipCard = card;
     this.looking.observe(box);

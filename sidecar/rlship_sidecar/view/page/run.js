@@ -24,7 +24,7 @@ export class Run {
     this.again = new Set();
   }
 
-  /** Call `hear(what, more)` for "all" (everything is new), "rows", "overview", "alerts", "metrics" and "trouble". */
+  /** Call `hear(what, more)` for "all" (everything is new), "rows", "overview", "alerts", "metrics", "run" and "trouble". */
   listen(hear) {
     this.heard.add(hear);
     return () => this.heard.delete(hear);
@@ -77,6 +77,11 @@ export class Run {
     this.clock = new StepClock(grid?.x ?? [], grid?.t ?? [], began);
   }
 
+  /** What a place on the axis is: a "step", or a "second" where the lead has none. */
+  get axis() {
+    return this.clock.known ? "step" : "second";
+  }
+
   /** The least and greatest step; where the lead has none, seconds. */
   get whole() {
     const extent = this.overview?.extent ?? {};
@@ -102,11 +107,11 @@ export class Run {
     }
     if (event.kind === "rows") this.takeRows(event);
     else if (event.kind === "status") this.takeStatus(event);
+    else if (event.kind === "run") this.tell("run");
     else if (event.kind === "trouble") {
       this.trouble = [event.error, event.hint].filter(Boolean).join(" ");
       this.tell("trouble");
     }
-    if (event.run) this.tell("run");
   }
 
   takeRows(event) {

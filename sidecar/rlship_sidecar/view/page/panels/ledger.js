@@ -38,9 +38,9 @@ export const ledger = {
       }
     };
     const add = (key, bad) => {
-      const plot = h("div", { role: "img", "aria-label": `Chart of ${key} over steps` });
+      const plot = h("div", {});
       charts.append(h("article", { class: "card" }, h("h3", { class: "name" }, key), plot));
-      const chart = new Chart(plot, ctx.shared, { lines: [{ label: key, colour: bad ? "c5" : "c0", band: true }], onPick: (step) => ctx.open("rollouts", { at: step }) });
+      const chart = new Chart(plot, ctx.shared, { title: key, axis: () => ctx.run.axis, lines: [{ colour: bad ? "c5" : "c0", band: true }], onPick: (step) => ctx.open("rollouts", { at: step }) });
       made.set(key, chart);
       return chart;
     };

@@ -48,5 +48,12 @@ function spark(said) {
   const drawn = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
   for (const [name, value] of Object.entries({ points: sparkline(said.points, WIDTH, HEIGHT), fill: "none", stroke: "currentColor", "stroke-width": "1.4" })) drawn.setAttribute(name, value);
   picture.append(drawn);
-  return h("span", { class: "spark small", title: said.key }, h("span", { class: "name quiet" }, said.key), " ", number(said.value), picture);
+  return h("span", { class: "spark small", title: said.key }, h("span", { class: "name quiet" }, said.key), " ", number(said.value), picture, h("span", { class: "unseen" }, curve(said)));
+}
+
+/** What a sparkline is like, in words. */
+function curve(said) {
+  const known = said.points.filter((value) => value !== null);
+  if (!known.length) return "";
+  return ` at step ${number(said.last, 9)}; from step ${number(said.first, 9)} on between ${number(Math.min(...known))} and ${number(Math.max(...known))}`;
 }

@@ -1,7 +1,7 @@
 // Memory over steps: what all ranks have, the worst rank, the capacity, and how much of what is reserved is in no use.
 
 import { Chart } from "../chart.js";
-import { h, plain, show, put } from "../dom.js";
+import { h, show, put } from "../dom.js";
 import { ChartGrid, formatOf } from "../grid.js";
 import { matrixOf } from "../packed.js";
 import { fragmentation, memoryGroups, memoryLines } from "../shape/memory.js";
@@ -75,12 +75,20 @@ class Memory {
   }
 
   async loadGroup(group) {
-    const capacity = group.capacity ? (await this.lines(group.capacity)).low.filter((value) => value !== null).at(-1) : undefined;
-    const found = new Map();
-    await Promise.all(group.shown.map(async (metric) => found.set(metric, await this.lines(metric))));
-    for (const metric of group.shown) this.draw(group, metric, found.get(metric), capacity);
-    const [allocated, reserved] = [/allocated$/, /reserved$/].map((pattern) => group.shown.find((metric) => pattern.test(metric.name)));
-    if (allocated && reserved) this.drawFragmentation(group, found.get(allocated), found.get(reserved));
+    const asked = new Map();
+    // Several metrics have one limit, which is asked for once. An exported file may lack it.
+    const lines = (id) => {
+      const metric = this.ctx.run.metrics.get(id);
+      if (!metric?.per_rank) return null;
+      if (!asked.has(id)) asked.set(id, this.lines(metric));
+      return asked.get(id);
+    };
+    const found = await Promise.all(group.shown.map(async (metric) => {
+      const [own, limit, used] = await Promise.all([metric.id, metric.limit, metric.in_use].map(lines));
+      return { metric, own, capacity: limit?.low.filter((value) => value !== null).at(-1), used };
+    }));
+    for (const { metric, own, capacity } of found) this.draw(group, metric, own, capacity);
+    for (const { metric, own, used } of found) if (used) this.drawFragmentation(group, metric, used, own);
   }
 
   async lines(metric) {
@@ -98,10 +106,10 @@ class Memory {
     if (before) return before;
     const box = this.place(group);
     const now = h("span", { class: "now" });
-    const plot = h("div", { role: "img", "aria-label": `Chart of ${plain(title, 100)} over steps` });
+    const plot = h("div", {});
     const card = { now, format, box: h("article", { class: "card", data: { metric: key } }, h("header", {}, h("h3", { class: "name" }, title), now), plot) };
     put(box, [card.box]);
-    card.chart = new Chart(plot, this.ctx.shared, { lines, format, height: 220, onPick: (step) => this.ctx.open("ranks", { at: step, metric: key }) });
+    card.chart = new Chart(plot, this.ctx.shared, { title, axis: () => this.ctx.run.axis, lines, format, height: 220, onPick: (step) => this.ctx.open("ranks", { at: step, metric: key }) });
     this.cards.set(key, card);
     return card;
   }
@@ -128,8 +136,8 @@ class Memory {
     this.tell(card);
   }
 
-  drawFragmentation(group, allocated, reserved) {
-    const card = this.card(group, `${group.actor}/fragmentation`, "fragmentation: (reserved − allocated) / reserved", [{ label: "median", colour: "c3" }], (value) => (value === null ? "–" : `${Math.round(value * 1000) / 10} %`));
+  drawFragmentation(group, metric, allocated, reserved) {
+    const card = this.card(group, `${metric.id}/fragmentation`, "fragmentation: (reserved − allocated) / reserved", [{ label: "median", colour: "c3" }], (value) => (value === null ? "–" : `${Math.round(value * 1000) / 10} %`));
     card.found = { x: reserved.x, median: fragmentation(allocated, reserved) };
     card.chart.update([card.found.x, card.found.median]);
     this.tell(card);

@@ -2,7 +2,7 @@
 
 import { Canvas, Raster } from "../canvas.js";
 import { diverging, palette, pixel } from "../colours.js";
-import { clipped, h, plain, show, table } from "../dom.js";
+import { clipped, folded, h, plain, show, table } from "../dom.js";
 import { formatOf } from "../grid.js";
 import { counted, number, ticks } from "../numbers.js";
 import { matrixOf } from "../packed.js";
@@ -42,8 +42,9 @@ class Carpet {
     this.note = h("span", { class: "quiet", role: "status" });
     this.tip = h("p", { class: "tip" }, "Point at a cell to read its value; a click chooses its rank.");
     this.worst = h("div", {});
+    this.all = folded("All ranks", () => this.table());
     const place = h("div", {});
-    show(host, h("h2", {}, "Ranks"), h("div", { class: "tools" }, h("label", {}, "Metric ", this.choice), h("label", {}, "Value of a bucket ", this.stat), this.note), legend(), place, this.tip, this.worst);
+    show(host, h("h2", {}, "Ranks"), h("div", { class: "tools" }, h("label", {}, "Metric ", this.choice), h("label", {}, "Value of a bucket ", this.stat), this.note), legend(), place, this.tip, this.worst, this.all.box);
     this.canvas = new Canvas(place, "Deviation of each rank from the median of its step; the table below names the ranks that stand out", 60, (...at) => this.draw(...at));
     this.canvas.node.classList.add("carpet");
     this.canvas.node.rlshipPanel = this;
@@ -141,16 +142,35 @@ class Carpet {
     this.tellWorst();
   }
 
-  tellWorst() {
-    const { said, values, deviation, rows, columns, x, width } = this.held;
+  /** The ranks that stand out most in the range. */
+  outstanding(most) {
+    const { values, deviation, rows, columns, x, width } = this.held;
     const [from, to] = this.range();
     const chosen = x.map((step, at) => (step + width > from && step <= to ? at : -1)).filter((at) => at >= 0);
+    return outstanding(values, deviation, rows, columns, chosen, most);
+  }
+
+  tellWorst() {
+    const { said } = this.held;
     const format = formatOf(this.metric.unit);
-    const found = outstanding(values, deviation, rows, columns, chosen);
+    const found = this.outstanding();
+    this.all.again();
     show(this.worst, table("Ranks that stand out in the range", ["Rank", "Host", "Mean value", "From the median", "Steps without a value"], found.map((each) => [
       h("button", { data: { rank: said.ranks[each.rank] }, on: { click: () => this.ctx.shared.set({ rank: said.ranks[each.rank], actor: said.grid.actor }) } }, said.ranks[each.rank]),
       h("span", { class: "name" }, said.hosts[each.rank]), format(each.value), percent(each.deviation), each.missing ? h("span", { class: "bad" }, number(each.missing)) : "0",
     ])));
+  }
+
+  /** All ranks as a table, in the order of the map. */
+  table() {
+    if (!this.held) return null;
+    const { said, rows, order } = this.held;
+    const format = formatOf(this.metric.unit);
+    const found = new Map(this.outstanding(rows).map((each) => [each.rank, each]));
+    return table("All ranks in the range", ["Rank", "Host", "Mean value", "From the median", "Steps without a value"], order.map(({ rank, host }) => {
+      const { value, deviation, missing } = found.get(rank);
+      return [said.ranks[rank], h("span", { class: "name" }, host), format(value), percent(deviation), number(missing)];
+    }));
   }
 
   gutter(width) {

@@ -2,9 +2,9 @@
 
 import { Canvas, Raster } from "../canvas.js";
 import { palette, pixel } from "../colours.js";
-import { clipped, h, plain, show, table } from "../dom.js";
+import { clipped, folded, h, plain, show, table } from "../dom.js";
 import { clock as timeOfDay, counted, number, seconds, ticks } from "../numbers.js";
-import { firstAfter, laneFilter, lines, paint, secondsOf, spanAt, stageColours, stageShares } from "../shape/lanes.js";
+import { busyLanes, firstAfter, laneFilter, lines, paint, secondsOf, spanAt, stageColours, stageShares, stepsIn } from "../shape/lanes.js";
 
 const GUTTER = 132;
 const TALLEST = 900;
@@ -33,14 +33,15 @@ class Timeline {
     this.key = h("p", {});
     this.tip = h("p", { class: "tip", "aria-live": "off" }, "Point at a span; a click chooses its rank. Drag to move; double-click a strip to see one step; w, s, a, d move and zoom.");
     this.shares = h("div", {});
+    this.tables = [folded("Steps", () => this.stepTable()), folded("Lanes", () => this.laneTable())];
     this.field = h("input", { id: "lane-filter", type: "search", maxlength: 200, value: ctx.shared.view.lanes ?? "", placeholder: "rank:0-7 node:n1 every:8" });
     const places = [h("div", {}), h("div", {}), h("div", {})];
     show(host, h("h2", {}, "Timeline"), h("div", { class: "tools" }, h("label", {}, "Lanes ", this.field), this.note), this.key,
       h("h3", {}, "Share of each stage"), places[0], h("h3", {}, "Bubbles: seconds of a step in which a rank of the lead is in no span"), places[1],
-      h("h3", {}, "Lanes"), places[2], this.tip, this.shares);
-    this.strip = new Canvas(places[0], "Share of each stage of the steps; the table below has the values", 64, (...at) => this.drawShares(...at));
-    this.bubbles = new Canvas(places[1], "Bubbles of the steps; the table below has the values", 36, (...at) => this.drawBubbles(...at));
-    this.lanes = new Canvas(places[2], "Spans in lanes over time; the table below has the stages", 60, (...at) => this.drawLanes(...at));
+      h("h3", {}, "Lanes"), places[2], this.tip, this.shares, this.tables.map((each) => each.box));
+    this.strip = new Canvas(places[0], "Share of each stage of the steps; the table Steps has the values", 64, (...at) => this.drawShares(...at));
+    this.bubbles = new Canvas(places[1], "Bubbles of the steps; the table Steps has the values", 36, (...at) => this.drawBubbles(...at));
+    this.lanes = new Canvas(places[2], "Spans in lanes over time; the table Lanes says what each lane was busy with", 60, (...at) => this.drawLanes(...at));
     this.lanes.node.classList.add("lanes");
     this.lanes.node.rlshipPanel = this;
     this.field.addEventListener("input", () => { ctx.shared.set({ lanes: this.field.value || undefined }); this.arrange(); });
@@ -125,6 +126,7 @@ class Timeline {
     this.tall = Math.max(1, Math.min(16, Math.floor(TALLEST / Math.max(this.lines.length, 1))));
     this.lanes.height = Math.max(this.lines.length, 1) * this.tall + AXIS;
     this.redraw();
+    this.tables[1].again();
   }
 
   redraw() {
@@ -151,12 +153,33 @@ class Timeline {
   }
 
   tellShares() {
+    for (const each of this.tables) each.again();
     const [from, to] = this.range();
     const rows = stageShares(this.spans?.stages ?? { t: [], dur: [], names: [], seconds: [], bubble: [] }, from, to);
     const steps = rows[0]?.steps ?? 0;
     show(this.shares, table(`Stages of ${counted(steps, "step")} in the range`, ["Stage", "Mean seconds of a step", "Share"], rows.map((row) => [
       h("span", { class: "name", data: { stage: row.name } }, row.name), seconds(row.mean), row.share === null ? "–" : `${number(row.share * 100, 3)} %`,
     ])));
+  }
+
+  /** The two strips as a table: the seconds of each stage, and of the bubble, of each step in the range. */
+  stepTable() {
+    if (!this.spans) return null;
+    const { stages } = this.spans;
+    const rows = stepsIn(stages, ...this.range()).map((at) => [number(stages.step[at], 9), ...[...stages.seconds, stages.bubble].map((column) => seconds(column[at]))]);
+    return table("Seconds of each step in the range", ["Step", ...stages.names, "(bubble)"], rows);
+  }
+
+  /** The lanes as a table: what each was busy with in the range. */
+  laneTable() {
+    if (!this.spans) return null;
+    const { origin, lanes, names } = this.spans;
+    const [from, to] = this.range();
+    const rows = busyLanes(this.lines, from - origin, to - origin).map(({ lane, spans, busy, longest }) => [
+      h("span", { class: "name" }, laneName(lanes[lane])), number(spans), seconds(busy),
+      longest ? h("span", { class: "name" }, `${plain(names[longest.name], 60)}: ${seconds(longest.seconds)}`) : "",
+    ]);
+    return table("Lanes in the range", ["Lane", "Spans", "In spans", "Longest span"], rows);
   }
 
   /** Where times lie on a canvas. */

@@ -74,6 +74,28 @@ export function newestOf(line) {
   return { value: null, since: null };
 }
 
+/** What a line of values is like, as a person would tell it: null without any value. */
+export function gist(steps, values, lows = values, highs = values) {
+  let [least, greatest, newest] = [-1, -1, -1];
+  for (let at = 0; at < steps.length; at += 1) {
+    if (values[at] === null || values[at] === undefined) continue;
+    newest = at;
+    if (least < 0 || lows[at] < lows[least]) least = at;
+    if (greatest < 0 || highs[at] > highs[greatest]) greatest = at;
+  }
+  if (newest < 0) return null;
+  return {
+    newest: { value: values[newest], step: steps[newest] },
+    least: { value: lows[least], step: steps[least] }, greatest: { value: highs[greatest], step: steps[greatest] },
+  };
+}
+
+/** The rows of a table of columns of values by step, as far as these are in a range: [step, value of each column]. */
+export function rowsOf(data, from, to) {
+  const [steps, ...found] = data;
+  return steps.flatMap((step, at) => (step >= from && step <= to ? [[step, ...found.map((column) => column[at] ?? null)]] : []));
+}
+
 /** The points of a sparkline as a polyline of an SVG of this size. */
 export function sparkline(points, width, height) {
   const known = points.filter((value) => value !== null);

@@ -122,9 +122,31 @@ export function secondsOf(stages, at) {
   return Math.max(stages.dur[at] ?? 0, sum);
 }
 
+/** The indexes of the steps in a range of time. */
+export function stepsIn(stages, from, to) {
+  return stages.t.map((t, at) => (t <= to && t + (stages.dur[at] ?? 0) >= from ? at : -1)).filter((at) => at >= 0);
+}
+
+/** Of each lane how many spans it has in a range of time, the seconds in outermost ones, and the longest: {name, seconds}. */
+export function busyLanes(found, from, to) {
+  const lanes = new Map();
+  for (const line of found) {
+    if (!lanes.has(line.lane)) lanes.set(line.lane, { lane: line.lane, spans: 0, busy: 0, longest: null });
+    const said = lanes.get(line.lane);
+    for (let at = firstAfter(line, from); at < line.start.length && line.start[at] < to; at += 1) {
+      if (line.end[at] <= from) continue;
+      const took = line.end[at] - line.start[at];
+      said.spans += 1;
+      if (line.depth === 0) said.busy += Math.min(line.end[at], to) - Math.max(line.start[at], from);
+      if (said.longest === null || took > said.longest.seconds) said.longest = { name: line.name[at], seconds: took };
+    }
+  }
+  return [...lanes.values()];
+}
+
 /** Of the steps in a range of time, each stage's mean seconds and its share of the steps. */
 export function stageShares(stages, from, to) {
-  const inside = stages.t.map((t, at) => (t <= to && t + (stages.dur[at] ?? 0) >= from ? at : -1)).filter((at) => at >= 0);
+  const inside = stepsIn(stages, from, to);
   const whole = inside.reduce((sum, at) => sum + secondsOf(stages, at), 0);
   const rows = [...stages.names.map((name, at) => [name, stages.seconds[at]]), ["(bubble)", stages.bubble]];
   return rows.map(([name, column]) => {

@@ -35,14 +35,14 @@ export function fragmentation(allocated, reserved) {
   });
 }
 
-/** Which metrics of memory an actor has: {actor, capacity, allocated, reserved, others}, by actor. */
+/** The metrics of memory by actor: {actor, shown}, without those that only limit others. */
 export function memoryGroups(metrics) {
+  const limits = new Set(metrics.map((metric) => metric.limit));
   const groups = new Map();
   for (const metric of metrics) {
-    if (!groups.has(metric.actor)) groups.set(metric.actor, { actor: metric.actor, capacity: null, shown: [] });
-    const group = groups.get(metric.actor);
-    if (/capacity|_limit$|mem\/total/.test(metric.name)) group.capacity ??= metric;
-    else group.shown.push(metric);
+    if (limits.has(metric.id)) continue;
+    if (!groups.has(metric.actor)) groups.set(metric.actor, { actor: metric.actor, shown: [] });
+    groups.get(metric.actor).shown.push(metric);
   }
-  return [...groups.values()].filter((group) => group.shown.length);
+  return [...groups.values()];
 }
