@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import (
+    alerts,
     documents,
     experiments,
     hook,
@@ -57,6 +58,7 @@ BENCHMARKS: dict[str, Callable[..., Result]] = {
     "network": network.measure,
     "hook": hook.measure,
     "ledger": ledger.measure,
+    "alerts": alerts.measure,
     "view": view.measure,
 }
 PARTS = {

@@ -28,7 +28,7 @@ CONFIG_FILE = "rlship.toml"
 # but this one and root can write.
 WHERE = (
     *("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file"),
-    *("alert", "alerts", "why", "notify"),
+    *("alert", "alerts", "why", "notify", "notify_max_age_s"),
 )
 # Keys that concern the sidecar as a whole. Below a watched folder, the file of an experiment does not set them.
 OF_THE_SIDECAR = ("state_dir", "drain_s", "metrics_address", "metrics_port", "metrics_file")

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.evaluation import History
+from rlship_sidecar.alerts.kept_steps import unpack_steps
 from rlship_sidecar.alerts.rules import Rule, each_rule, rules_of
 from rlship_sidecar.pipeline import alert_book
 from rlship_sidecar.rows import ALERT, Row, Unit
+from rlship_sidecar.store.changes import Changes
 from rlship_sidecar.store.past_rows import PastRowTable
 from rlship_sidecar.store.store import Store
 from tests.kit.files import CLOSE, T0, file, lines, rollback
@@ -80,8 +82,18 @@ def over_stored_rows(sim: Simulation, made: tuple[Rule, ...]) -> list[Episode]:
     return history.episodes()
 
 
+def check_kept(sim: Simulation) -> int:
+    """What the store keeps of steps beside their rows is what the rows say. Returns how many pieces it keeps."""
+    pieces = sim.experiment.alert_book._pieces
+    kept = dict(sim.store.ask("select piece, steps from alert_frames"))
+    for piece, data in kept.items():
+        assert unpack_steps(data, pieces._ranks) == pieces._read(piece)
+    return len(kept)
+
+
 def check(sim: Simulation, made: tuple[Rule, ...]) -> None:
     """The verdicts of the running sidecar are those over its stored rows, and its rows show each once."""
+    check_kept(sim)
     expected = {one.id: one for one in over_stored_rows(sim, made)}
     assert {one.id: one for one in sim.experiment.alert_book.episodes()} == expected
     ids = [s.row["id"] for row in verdicts(sim).values() for s in row.samples.get("episodes", ())]
@@ -228,13 +240,38 @@ def test_one_late_line_costs_few_frames() -> None:
         sim.write("a.jsonl", file(*steps([calm.uniform(1, 2) for _ in range(1500)]), id="a", rank=0, **two))
         sim.write("b.jsonl", file(*[barrier(at) for at in range(1500)], id="b", rank=1, **two))
         sim.tick()
+        sim.restart()  # nothing is in memory
+        sim.tick()
         book = sim.experiment.alert_book
         before = book._verdicts.evaluated
         sim.write("b.jsonl", lines(log(10, 1.01)))
+        asked: list[str] = []
         sim.wait(60)
+        sim.store._connection.set_trace_callback(asked.append)
         sim.tick()
+        sim.store._connection.set_trace_callback(None)
         assert 0 < book._verdicts.evaluated - before <= 80
+        # The rows of the steps after it are not read: what rules ask for is beside them.
+        assert sum("from alert_frames" in one for one in asked) >= 4
+        assert [one for one in asked if "select body" in one and "number between" in one and "instr" not in one] == []
         check(sim, made)
+
+
+def test_a_store_without_what_is_kept_beside_rows_gets_it() -> None:
+    """As an earlier release made it: the table is there again, and the next row has all judged anew."""
+    with simulation(alerts=HIGH) as sim:
+        sim.write("a.jsonl", file(*steps([1, 20, 20, *[1] * 40]), world=1))
+        sim.tick()
+        expected = told(sim)
+        sim.store.change("drop table alert_frames")
+        sim.store.change("update meta set value = 'of an earlier release' where key = 'alert_rules'")
+        sim.store.commit(Changes())
+        sim.restart()
+        sim.write("a.jsonl", lines(*steps([1] * 20, first=43), CLOSE))
+        sim.finish()
+        assert told(sim) == expected
+        check(sim, HIGH)
+        assert check_kept(sim) >= 3
 
 
 def test_other_rules_take_effect_once_the_experiment_grows() -> None:
@@ -297,6 +334,13 @@ MANY = rules(
             "unlogged": {"kind": "above", "metric": "trainer/unlogged", "high": 10},
         },
     },
+    apart={
+        "warning": "it",
+        "clear": 2,
+        "signals": {
+            "it": {"kind": "peer", "metric": "trainer/s", "ratio": 1.5, "floor": 1, "ranks": 2, "same": [3, 4]}
+        },
+    },
     grown={
         "warning": "it",
         "clear": 4,
@@ -315,7 +359,8 @@ def a_job(chance: random.Random) -> dict[str, bytes]:
             chance.randrange(first, first + count): chance.randrange(0, 12) for _ in range(chance.choice((0, 0, 1, 2)))
         }
         for rank in range(world):
-            at, records, again = first, [], dict(back)
+            at, again = first, dict(back)
+            records: list[dict[str, Any]] = [{"kind": "define", "m": {"s": {"per_rank": True}}}]
             clock, left = T0 + late, count + sum(back.values())
             if attempt == 0 and rank == 1 and chance.random() < 0.3:
                 left //= 2  # it dies
@@ -324,7 +369,8 @@ def a_job(chance: random.Random) -> dict[str, bytes]:
                 wild = random.Random(f"{attempt} {at} {len(again)}").random() < 0.35
                 x = 20.0 if wild else 1.0
                 if chance.random() < 0.93:
-                    records.append(log(at, x, clock))
+                    # Rank 1 is apart for a while: its values are looked for in rows, also of what was done again.
+                    records.append(log(at, x, clock, s=9.0 if rank and at % 16 < 8 else 1.0))
                 records.append(barrier(at, clock))
                 clock += 9.0 if random.Random(f"{at}").random() < 0.03 else 1.0
                 if at in again:

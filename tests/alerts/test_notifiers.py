@@ -463,6 +463,33 @@ def test_a_rule_and_a_notifier_of_a_users_own(tmp_path: Path) -> None:
     ]
 
 
+def test_a_notifier_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose class wants another option, and one whose module is broken: the place, the class and its error, and no
+    traceback.
+    """
+    (tmp_path / "mine-1.dist-info").mkdir()
+    (tmp_path / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (tmp_path / "mine-1.dist-info" / "entry_points.txt").write_text(
+        "[rlship.notifiers]\nwanting = own_notifier:Wanting\nbroken = no_such_module:Broken\n"
+    )
+    (tmp_path / "own_notifier.py").write_text(
+        "from rlship_sidecar.notifiers.contract import AlertNotifier\n"
+        "class Wanting(AlertNotifier):\n"
+        "    def __init__(self, options):\n"
+        "        self.path = options['path']\n"
+        "    def send(self, message):\n"
+        "        pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for kind, says in (
+        ("wanting", "own_notifier.Wanting cannot be made of the options pth: KeyError: 'path'"),
+        ("broken", "the notifier 'broken' (no_such_module:Broken) cannot be imported: ModuleNotFoundError"),
+    ):
+        with pytest.raises(UsageProblem) as caught:
+            registry.check("rlship.toml", {"me": {"kind": kind, "pth": "x"}}, {})
+        assert caught.value.message.startswith(f"rlship.toml: [notify.me]: {says}")
+
+
 def test_a_first_look_at_old_experiments_notifies_no_one(tmp_path: Path) -> None:
     """`watch` over a folder of old experiments, each with an episode: they are in rows, and nothing is sent."""
     with receiver() as there:

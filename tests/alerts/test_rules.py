@@ -333,6 +333,8 @@ metric = "train/loss"
 ratio = 2
 """
 
+MANY_SIGNALS = "[alert.many]\n[alert.many.signals]\n" + "\n".join(f"s{at} = {{}}" for at in range(21))
+
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "says", "hint"),
@@ -358,6 +360,8 @@ ratio = 2
         ("[alert.own]", "[alert.own]\nclear = 0", 3, "0 is not allowed", "1..1000"),
         ("alert.own]", "alert.'o w n']", 2, "'o w n' is no name of a rule", "letters, digits"),
         ("# rules", "x = 1", 1, "x is no rule", "tables [alert.NAME]"),
+        ("# rules", "[alert.divergense]\nenabled = false", 1, "it has no signals", "did you mean [alert.divergence]?"),
+        ("# rules", MANY_SIGNALS, 2, "it has 21 signals", "at most 20 are allowed"),
     ],
 )
 def test_a_mistake_is_refused_with_its_line(old: str, new: str, line: int, says: str, hint: str) -> None:

@@ -92,6 +92,11 @@ WANTED = {
         *((f"commit with 5 viewers, {journal}", "without") for journal in ("write-ahead log", "rollback journal")),
         ("CPU of the server with 5 viewers", ""),
     },
+    "alerts": {
+        (f"{what}, {ranks} ranks", "")
+        for what in ("a step", "a late line of one metric", "a late line of all metrics")
+        for ranks in ("8", "1,024")
+    },
     "hook": {
         *(
             (f"{how}, {what} RLSHIP_DIR", "bare")

@@ -197,3 +197,15 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (other / "rlship.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageProblem, match=r"rlship\.toml: not TOML"):
         load(other, {}, {})
+
+
+@pytest.mark.parametrize("text", ["notify_max_age_s = 1e9", "alerts = false", '[notify.a]\nkind = "slack"'])
+def test_a_file_that_others_can_write_says_nothing_of_messages(text: str, tmp_path: Path) -> None:
+    """Neither who gets messages nor how old an episode may be: with a receiver of the operator's own, an old experiment
+    would send all of its episodes.
+    """
+    settings = tmp_path / "rlship.toml"
+    settings.write_text(text)
+    settings.chmod(0o666)
+    with pytest.raises(UsageProblem, match=f"{text.strip('[').split('.')[0].split()[0]} is not taken from it"):
+        load(tmp_path, {}, {})

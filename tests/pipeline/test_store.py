@@ -369,6 +369,7 @@ def test_the_format_is_pinned(path: Path) -> None:
         "alert_states": [*LINEAGE, "rule TEXT", "piece INTEGER", "state BLOB"],
         "alert_episodes": [*LINEAGE, "rule TEXT", "piece INTEGER", "episodes BLOB"],
         "alert_dirty": [*LINEAGE, "piece INTEGER"],
+        "alert_frames": ["piece INTEGER", "steps BLOB"],
         "outbox": [
             "notifier TEXT",
             "episode TEXT",
@@ -442,6 +443,7 @@ def test_the_format_is_pinned(path: Path) -> None:
         "alert_states": [*LINEAGE_KEY, "rule", "piece"],
         "alert_episodes": [*LINEAGE_KEY, "rule", "piece"],
         "alert_dirty": [*LINEAGE_KEY, "piece"],
+        "alert_frames": ["piece"],
         "outbox": ["notifier", "episode", "state"],
         "dead": ["file", "offset", "metric", "reason"],
         "dead_counts": ["file", "reason", "is_value"],

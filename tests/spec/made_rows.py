@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rlship_sidecar.align.units import StreamConfig
 from rlship_sidecar.reduce.samples import SampleChoice
-from rlship_sidecar.rows import Row
+from rlship_sidecar.rows import LEDGER, Coverage, Row, Unit
+from tests.ledger.groups import PREFIX
 from tests.pipeline.simulated import simulation
+from tests.reference.ledger import ledger_rows
 from tests.reference.reduction import final_rows
 from tests.reference.rows import AnyRow
 from tests.reference.settings import Settings
@@ -46,7 +49,20 @@ def by_reference(case: RowCase) -> list[Said]:
         window=own["clock_window_s"],
         short_window=own["short_window"],
     )
-    return forms(final_rows(case.files, own["reductions"], settings).values())
+    found = [*final_rows(case.files, own["reductions"], settings).values(), *_of_the_ledger(case.files)]
+    return forms(found)
+
+
+def _of_the_ledger(files: Mapping[str, bytes]) -> Iterator[Row]:
+    """Those that the slow reference makes of `ledger` records. Every trainer of a case counts `global_step`."""
+    times: dict[int, list[float]] = {}
+    for line in b"".join(files.values()).splitlines():
+        if b'"hop":"trained"' in line:
+            record = json.loads(line)
+            times.setdefault(record["step"], []).append(record["t"])
+    for step, counts in ledger_rows(files).items():
+        values = {f"{PREFIX}{name}": float(count) for name, count in counts.items()}
+        yield Row(Unit("", LEDGER, step), min(times[step]), {"global_step": step}, values, Coverage((), 0))
 
 
 def by_pipeline(case: RowCase) -> list[Row]:

@@ -217,10 +217,10 @@ def test_json_is_complete(tmp_path: Path) -> None:
     assert json.loads(again) == said and again == run(tmp_path, "--json").stdout
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_divergence_that_was_rolled_back_is_still_explained(seen: bool) -> None:
-    """A job diverges, goes back and does the steps again, healthy, seen by a sidecar or not. The episode is there,
-    as superseded, and why names its cause.
+@pytest.mark.parametrize(("seen", "later"), [(True, 1000), (False, 1000), (False, 0)])
+def test_a_divergence_that_was_rolled_back_is_still_explained(seen: bool, later: float) -> None:
+    """A job diverges, goes back and does the steps again, healthy, seen by a sidecar or not, also at the very times of
+    the former steps. The episode is there, as superseded, and why names its cause.
     """
 
     def lines(step: int, *, bad: bool) -> list[dict[str, object]]:
@@ -231,7 +231,7 @@ def test_a_divergence_that_was_rolled_back_is_still_explained(seen: bool) -> Non
             values |= {"train/lr": 1e-4, "train/kl_ref": 1.0, "train/grad_norm": 20.0}
         if bad and step > 66:
             values["reward/total"] = 0.0
-        return [log(step, **values) | {"t": T0 + 10 * step + 1000 * (not bad)}, barrier(step)]
+        return [log(step, **values) | {"t": T0 + 10 * step + later * (not bad)}, barrier(step)]
 
     with simulation() as running:
         first = [one for step in range(75) for one in lines(step, bad=step >= 60)]

@@ -129,7 +129,7 @@ def _shell(name: str, *shell: str, lines: int) -> Language:
         able=frozenset(
             (
                 *("arrays", "64-bit integers", "half surrogates", "parent", "errors of spans", "nested attributes"),
-                "samples",
+                *("samples", "ledger"),
             )
         ),
         threads=False,
@@ -137,6 +137,7 @@ def _shell(name: str, *shell: str, lines: int) -> Language:
         closes_at_exit=False,
         lines=lines,
         values=40_000,
+        settings={"RLSHIP_LEDGER_SHARE": "1"},
     )
 
 

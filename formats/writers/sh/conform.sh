@@ -66,6 +66,18 @@ obey() {
     shift
     pairs "$@"
     ;;
+  ledger)
+    step=$2 name=$3 key=$4
+    shift 4
+    count=$#
+    while [ "$count" -ge 2 ]; do
+      set -- "$@" "$1=$2"
+      shift 2
+      count=$((count - 2))
+    done
+    rlship_ledger "$step" "$name" "$key" "$@"
+    ;;
+  weights) rlship_weights "$2" "$6" "${8-}" ;;
   barrier | rollback | flush | close) "rlship_$command" "$@" ;;
   sleep) sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))" ;;
   burst)

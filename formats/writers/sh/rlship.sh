@@ -67,6 +67,15 @@ rlship_summary() { _rlship_on && _rlship_note summary "$@" || :; }
 # rlship_run_data [MEMBER=TEXT | MEMBER:=JSON]...    name= notes= group= project= entity= job_type= tags:=[...] exit_code:=N
 rlship_run_data() { _rlship_on && _rlship_note '' "$@" || :; }
 
+# rlship_ledger STEP HOP KEY [n=N] [tokens=ROWS] [mask=ROWS] [reward=NUMBERS] [advantage=NUMBERS] [sample=NAMES] [FIELD=ROWS]
+#   [version=LEAST,GREATEST] [response=N] [part=I,K] [retry=N] [passes=N] [precision=bf16] [why=TEXT]
+# What a group of samples is at one hop of its way. Commas divide numbers and names, semicolons the rows of samples. Of all
+# keys a share is kept (RLSHIP_LEDGER_SHARE, 1/8), the same in every process.
+rlship_ledger() { _rlship_on && _rlship_ledger "$@" || :; }
+
+# rlship_weights STEP VERSION [FINGERPRINT]    which weights a version has, on both sides of a weight sync
+rlship_weights() { _rlship_on && _rlship_weights "${1-}" "${2-}" "${3-}" || :; }
+
 # rlship_barrier STEP    nothing more of steps up to this one will come
 rlship_barrier() { _rlship_on && _rlship_mark barrier "${1-}" && _rlship_reach barrier || :; }
 
@@ -944,6 +953,395 @@ _rlship_mark() { # kind step
   _rlship_stepped "$1" "$2" || return 0
   _rlship_time
   _rlship_put "{\"kind\":\"$1\",$_rlship_step$_rlship_t}$_rlship_nl" "$2"
+}
+
+# --- the ledger ---
+
+_rlship_ledger() { # STEP HOP KEY [NAME=VALUE]...
+  _rlship_stepped ledger "${1-}" || return 0
+  _rlship_name ledger "${2-}" || return 0
+  _rlship_at=$1 _rlship_line="$_rlship_step" _rlship_title=$_rlship_json _rlship_key=${3-} _rlship_m=
+  if [ "$#" -ge 3 ]; then shift 3; else shift "$#"; fi
+  _rlship_string "$_rlship_key"
+  if [ "$_rlship_length" -lt 1 ] || [ "$_rlship_length" -gt 200 ]; then
+    _rlship_tell ledger ledger "a key has $_rlship_length characters, 1 to 200 are allowed; the call is left out"
+    return 0
+  fi
+  _rlship_title="$_rlship_title,\"key\":$_rlship_json"
+  for _rlship_word; do
+    case $_rlship_word in
+    why=?*)
+      _rlship_begin ledger "${_rlship_word#why=}"
+      _rlship_m=",\"why\":$_rlship_json"
+      ;;
+    esac
+  done
+  _rlship_status=0
+  _rlship_part=$(_rlship_group "$@" | _rlship_digest "${RLSHIP_LEDGER_SHARE:-0.125}" 2>/dev/null) || _rlship_status=$?
+  case $_rlship_status in
+  0) ;;
+  2) return 0 ;; # the share of keys does not have this one
+  *)
+    _rlship_tell ledger ledger "${_rlship_part:-awk cannot make a digest}; the call is left out"
+    return 0
+    ;;
+  esac
+  case $_rlship_part in
+  *"$_rlship_nl"*) # a share that cannot be used
+    _rlship_tell share ledger "${_rlship_part%%"$_rlship_nl"*}"
+    _rlship_part=${_rlship_part#*"$_rlship_nl"}
+    ;;
+  esac
+  _rlship_time
+  _rlship_line ledger "{\"kind\":\"ledger\",$_rlship_line$_rlship_t,\"hop\":$_rlship_title,$_rlship_part$_rlship_m}" "$_rlship_at"
+}
+
+_rlship_weights() { # STEP VERSION FINGERPRINT
+  _rlship_stepped weights "$1" || return 0
+  _rlship_line="$_rlship_step"
+  if ! _rlship_digits "$2" || [ "${#2}" -gt 16 ] || [ "$2" -gt 9007199254740991 ] || [ "$2" != "${2#0?}" ]; then
+    _rlship_tell weights weights "version '$2' is not an integer in 0..2^53-1; the call is left out"
+    return 0
+  fi
+  _rlship_m=
+  if [ -n "$3" ]; then
+    _rlship_begin weights "$3"
+    _rlship_m=",\"fingerprint\":$_rlship_json"
+  fi
+  _rlship_time
+  _rlship_line weights "{\"kind\":\"ledger\",$_rlship_line$_rlship_t,\"hop\":\"weights\",\"key\":\"$2\",\"n\":0,\"version\":[$2,$2]$_rlship_m}" "$1"
+}
+
+# At most 200 characters of a text, in _rlship_json.
+_rlship_begin() { # where text
+  _rlship_string "$2"
+  [ "$_rlship_length" -gt 200 ] || return 0
+  _rlship_tell begin "$1" "a text has $_rlship_length characters, of which the first 200 bytes are kept"
+  _rlship_string "$(printf '%s' "$2" | tr '\n' ' ' | LC_ALL=C cut -b 1-200)"
+}
+
+# The group in _rlship_key for _rlship_digest: `=NAME` before each value. Values stand behind a colon, texts as their bytes.
+# The last line says how many there are, so that a line break in a value makes no further one.
+_rlship_group() { # [NAME=VALUE]...
+  _rlship_count=1
+  printf '=key\n'
+  printf '%s' "$_rlship_key" | LC_ALL=C od -An -v -tu1
+  for _rlship_word; do
+    case $_rlship_word in
+    *= | why=*) ;; # not given
+    sample=*)
+      _rlship_count=$((_rlship_count + 1))
+      printf '=sample\n'
+      printf '%s' "${_rlship_word#sample=}" | LC_ALL=C od -An -v -tu1
+      ;;
+    *=*)
+      _rlship_count=$((_rlship_count + 1))
+      printf '=%s\n:%s\n' "${_rlship_word%%=*}" "${_rlship_word#*=}"
+      ;;
+    *) printf '?%s\n' "$_rlship_word" ;;
+    esac
+  done
+  printf '#%s\n' "$_rlship_count"
+}
+
+# The members of a `ledger` record from `n` on. Status 1 with what is wrong; 2 where the share of keys does not have this one.
+# awk counts in doubles: integers of 64 bits are two halves, and what it cannot compute bit by bit is looked up.
+_rlship_digest() { # share
+  LC_ALL=C awk -v share="$1" '
+    function fail(why) { if (wrong == "") wrong = why }
+
+    # Exclusive or of bytes, and of integers of 32 bits.
+    function exor(a, b,   k) {
+      k = a * 256 + b
+      if (!(k in XOR)) XOR[k] = HALF[int(a / 16) * 16 + int(b / 16)] * 16 + HALF[(a % 16) * 16 + b % 16]
+      return XOR[k]
+    }
+    function exor32(a, b) {
+      return ((exor(int(a / 16777216), int(b / 16777216)) * 256 + exor(int(a / 65536) % 256, int(b / 65536) % 256)) * 256 \
+        + exor(int(a / 256) % 256, int(b / 256) % 256)) * 256 + exor(a % 256, b % 256)
+    }
+
+    # The register of a CRC-32 is c0 to c3, the lowest byte first.
+    function begin() { c0 = c1 = c2 = c3 = 255 }
+    function feed(byte,   i) {
+      i = exor(c0, byte)
+      c0 = exor(c1, T0[i]); c1 = exor(c2, T1[i]); c2 = exor(c3, T2[i]); c3 = T3[i]
+    }
+    function feed32(x) { feed(x % 256); feed(int(x / 256) % 256); feed(int(x / 65536) % 256); feed(int(x / 16777216)) }
+    function crc() { return (((255 - c3) * 256 + 255 - c2) * 256 + 255 - c1) * 256 + 255 - c0 }
+
+    # mix64 of a * 2^32 + b: the upper half in high, the lower one in low.
+    function times(m3, m2, m1, m0,   x0, x1, x2, x3, t) {
+      x0 = low % 65536; x1 = int(low / 65536); x2 = high % 65536; x3 = int(high / 65536)
+      t = x0 * m0; low = t % 65536; t = int(t / 65536) + x1 * m0 + x0 * m1
+      low += t % 65536 * 65536; t = int(t / 65536) + x2 * m0 + x1 * m1 + x0 * m2
+      high = t % 65536; t = int(t / 65536) + x3 * m0 + x2 * m1 + x1 * m2 + x0 * m3
+      high += t % 65536 * 65536
+    }
+    function shifted(down, up) { # x ^ x >> k, with 2^k and 2^(32-k): some awk have no powers
+      low = exor32(low, (high % down) * up + int(low / down))
+      high = exor32(high, int(high / down))
+    }
+    function mix(a, b) {
+      low = b + 2135587861; high = a + 2654435769
+      if (low >= 4294967296) { low -= 4294967296; high++ }
+      high %= 4294967296
+      shifted(1073741824, 4); times(48984, 18285, 7396, 58809)
+      shifted(134217728, 32); times(38096, 18875, 4913, 4587)
+      shifted(2147483648, 2)
+    }
+
+    # The bits of a number as float32, or as bfloat16.
+    function bits(text,   x, e, k, m, found, sign) {
+      if (text ~ /^[+-]?[Nn][Aa][Nn]$/) return bf16 ? 32704 : 2143289344
+      sign = text ~ /^-/
+      if (text ~ /^[+-]?[Ii][Nn][Ff]/) found = 2139095040
+      else {
+        x = text + 0; if (x < 0) x = -x
+        if (x < 7.006492321624085e-46) found = 0 # half of the least
+        else if (x >= 3.4028236692093846e38) found = 2139095040
+        else {
+          e = 0; m = x
+          while (m >= 2) { m /= 2; e++ }
+          while (m < 1) { m *= 2; e-- }
+          for (k = e < -126 ? 149 + e : 23; k > 0; k--) m *= 2
+          if (k < 0) m /= 2
+          found = int(m); m -= found
+          if (m > 0.5 || (m == 0.5 && found % 2)) found++
+          if (e >= -126) found += (e + 126) * 8388608
+          if (found > 2139095040) found = 2139095040
+        }
+      }
+      if (bf16) {
+        m = found % 65536; found = int(found / 65536)
+        if (m > 32768 || (m == 32768 && found % 2)) found++
+      }
+      return found == 0 ? 0 : found + sign * (bf16 ? 32768 : 2147483648)
+    }
+    function is_number(x) {
+      if (x ~ /^[+-]?([Nn][Aa][Nn]|[Ii][Nn][Ff]([Ii][Nn][Ii][Tt][Yy])?)$/) return 1
+      return x ~ /^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$/ && x + 0 <= 1.7976931348623157e308 && x + 0 >= -1.7976931348623157e308
+    }
+
+    # An integer as two halves, the upper one in high. A negative one is its complement.
+    function halves(text,   i, minus) {
+      if (text !~ /^-?[0-9]+$/ || length(text) > 20) { fail("tokens holds \"" substr(text, 1, 40) "\", which is no integer of 64 bits"); text = "0" }
+      minus = text ~ /^-/; high = low = 0
+      for (i = 1 + minus; i <= length(text); i++) {
+        low = low * 10 + substr(text, i, 1)
+        high = high * 10 + int(low / 4294967296); low %= 4294967296
+      }
+      if (high > 2147483648 || (high == 2147483648 && (low || !minus))) fail("tokens holds an integer that does not fit in 64 bits")
+      if (minus && (high || low)) {
+        low = 4294967296 - low; high = 4294967295 - high
+        if (low == 4294967296) { low = 0; high++ }
+        high %= 4294967296
+      }
+    }
+
+    # How many samples a value has; it has to be as many as others have.
+    function counted(name, count) {
+      if (n == "") n = count
+      else if (n != count) fail(name " has values of " count " samples, and n is " n)
+      if (count > 2097152) fail("a group has " count " samples, 2097152 are allowed")
+      return count
+    }
+    function rows_of(name, text, separator,   count) {
+      count = split(text, row, separator)
+      return counted(name, count)
+    }
+    function note(name, i) { # the CRC of a value whose bytes were fed, followed by the name
+      for (k = 1; k <= length(name); k++) feed(index(ASCII, substr(name, k, 1)) + 31)
+      value[name, i] = crc()
+    }
+
+    function tokens_of(text,   count, i, j, many, wide, item, upper) {
+      count = rows_of("tokens", text, ";")
+      for (i = 1; i <= count; i++) {
+        many = split(row[i], item, ",")
+        wide = 0
+        for (j = 1; j <= many; j++) {
+          halves(item[j])
+          item[j] = low; upper[j] = high
+          if (high != (low >= 2147483648 ? 4294967295 : 0)) wide = 1
+        }
+        begin()
+        for (j = 1; j <= many; j++) { feed32(item[j]); if (wide) feed32(upper[j]) }
+        token[i] = crc(); lengths[i] = many
+        note("tokens", i)
+      }
+    }
+    function mask_of(text,   count, i, j, many, item, own) {
+      count = rows_of("mask", text, ";")
+      for (i = 1; i <= count; i++) {
+        many = split(row[i], item, ",")
+        begin()
+        own = 0
+        for (j = 1; j <= many; j++) {
+          if (!is_number(item[j])) fail("mask holds \"" substr(item[j], 1, 40) "\", which is no number")
+          if (item[j] + 0) own++
+          feed(item[j] + 0 ? 1 : 0)
+        }
+        if (!("tokens" in given)) lengths[i] = many
+        counts += own; empty += !own
+        note("mask", i)
+      }
+    }
+    function numbers_of(name, text, separator,   count, i, j, many, item, x) {
+      count = rows_of(name, text, separator)
+      for (i = 1; i <= count; i++) {
+        many = separator == "," ? 1 : split(row[i], item, ",")
+        if (separator == ",") item[1] = row[i]
+        begin()
+        for (j = 1; j <= many; j++) {
+          if (!is_number(item[j])) { fail(name " holds \"" substr(item[j], 1, 40) "\", which is no number"); continue }
+          x = bits(item[j])
+          feed(x % 256); feed(int(x / 256) % 256)
+          if (!bf16) { feed(int(x / 65536) % 256); feed(int(x / 16777216)) }
+        }
+        figure[name, i] = row[i]
+        note(name, i)
+      }
+    }
+    # The bytes of names, with commas between them.
+    function samples_of(text,   many, byte, count, i, k) {
+      many = split(text, byte, " ")
+      begin()
+      count = 1
+      for (i = 1; i <= many; i++) {
+        if (byte[i] == 44) { sample[count++] = crc(); begin() } else feed(byte[i])
+      }
+      sample[count] = crc()
+      counted("sample", count)
+      for (i = 1; i <= count; i++) { # the value goes on from the register of the name
+        x = sample[i]
+        c0 = 255 - x % 256; c1 = 255 - int(x / 256) % 256; c2 = 255 - int(x / 65536) % 256; c3 = 255 - int(x / 16777216)
+        note("sample", i)
+      }
+    }
+
+    # A sum; what additions lose is in a second one.
+    function add(x,   next_sum) {
+      next_sum = total + x
+      if ((total < 0 ? -total : total) >= (x < 0 ? -x : x)) lost += (total - next_sum) + x
+      else lost += (x - next_sum) + total
+      total = next_sum
+    }
+    function sum_of(name, other, mean,   i) { # of (name - mean) * other; of name alone where other is ""
+      total = lost = 0
+      for (i = 1; i <= n; i++) add(other == "" ? figure[name, i] + 0 : (figure[name, i] - mean) * figure[other, i])
+      return total + lost
+    }
+    function is_finite(name,   i, x) {
+      for (i = 1; i <= n; i++) {
+        x = figure[name, i]
+        if (x ~ /[Nn]/ || (x * x) > 1.7976931348623157e308) return 0
+      }
+      return name in given
+    }
+    function text_of(x) { return x == 0 ? "0.0" : sprintf("%.17g", x) }
+    function whole(name, text, least) {
+      if (text !~ /^(0|[1-9][0-9]*)$/ || length(text) > 16 || text + 0 > 9007199254740991 || text + 0 < least)
+        fail(name " \"" substr(text, 1, 40) "\" is not an integer from " least " to 2^53-1")
+      return text
+    }
+    function pair(name, text,   found, count) {
+      count = split(text, found, ",")
+      whole(name, found[1], 0); whole(name, found[count], 0)
+      if (count > 2 || (name == "part" && (count != 2 || found[1] + 0 >= found[2] + 0))) fail(name " \"" substr(text, 1, 40) "\" cannot be used")
+      if (found[1] + 0 > found[count] + 0) return found[count] "," found[1]
+      return found[1] "," found[count]
+    }
+
+    BEGIN {
+      for (a = 0; a < 16; a++) for (b = 0; b < 16; b++) {
+        found = 0
+        for (bit = 1; bit < 16; bit *= 2) if (int(a / bit) % 2 != int(b / bit) % 2) found += bit
+        HALF[a * 16 + b] = found
+      }
+      T0[0] = T1[0] = T2[0] = T3[0] = 0
+      register = 3988292384; T0[128] = 32; T1[128] = 131; T2[128] = 184; T3[128] = 237
+      for (top = 64; top >= 1; top /= 2) {
+        odd = register % 2; register = int(register / 2)
+        if (odd) register = exor32(register, 3988292384)
+        T0[top] = register % 256; T1[top] = int(register / 256) % 256
+        T2[top] = int(register / 65536) % 256; T3[top] = int(register / 16777216)
+      }
+      for (top = 2; top <= 128; top *= 2) for (k = 1; k < top; k++) {
+        T0[top + k] = exor(T0[top], T0[k]); T1[top + k] = exor(T1[top], T1[k])
+        T2[top + k] = exor(T2[top], T2[k]); T3[top + k] = exor(T3[top], T3[k])
+      }
+      for (k = 32; k < 127; k++) ASCII = ASCII sprintf("%c", k)
+    }
+
+    /^=/ { name = substr($0, 2); if (name in given) fail(name " is given twice"); else order[++many] = name; given[name] = ""; next }
+    /^:/ { if (given[name] == "") given[name] = substr($0, 2); next }
+    /^ / { given[name] = given[name] $0; next }
+    /^#/ { expected = substr($0, 2); next }
+    { if ($0 != "") fail("\"" substr($0, 2, 40) "\" is not NAME=VALUE, or stands behind a line break") }
+
+    END {
+      split(given["key"], byte, " ")
+      begin()
+      for (k = 1; k in byte; k++) feed(byte[k])
+      mix(0, crc())
+      if (!is_number(share) || share ~ /[Nn]/ || share + 0 < 0 || share + 0 > 1) {
+        print "RLSHIP_LEDGER_SHARE \"" substr(share, 1, 40) "\" is not a number from 0 to 1; an eighth of the groups is recorded"
+        share = 0.125
+      }
+      if (high * 2097152 + int(low / 2048) >= share * 9007199254740992) exit 2
+
+      if (expected + 0 != many) fail("a value has a line break")
+      if ("n" in given) n = whole("n", given["n"], 0) + 0
+      if ("precision" in given) { bf16 = 1; if (given["precision"] != "bf16") fail("precision \"" substr(given["precision"], 1, 40) "\" is not known: use bf16, or leave it out") }
+      if ("sample" in given) samples_of(given["sample"])
+      if ("tokens" in given) tokens_of(given["tokens"])
+      fields = 0
+      for (i = 1; i <= many; i++) {
+        name = order[i]
+        if (name ~ /^(key|n|precision|version|response|part|retry|passes)$/) continue
+        if (++fields > 32) fail("there are more than 32 fields")
+        if (name == "mask") mask_of(given[name])
+        else if (name == "reward" || name == "advantage") numbers_of(name, given[name], ",")
+        else if (name !~ /^[A-Za-z0-9_.\/-]+$/) fail("a field is named \"" substr(name, 1, 40) "\": letters, digits and _ . / - are allowed")
+        else if (name != "tokens" && name != "sample") numbers_of(name, given[name], ";")
+        field[fields] = name
+      }
+      if (n == "") fail("n= is needed where nothing has a value for each sample")
+      out = "\"n\":" n
+      by = "sample" in given ? "sample" : "tokens" in given ? "tokens" : ""
+      if (by != "" && fields) out = out ",\"by\":\"" by "\""
+      for (f = 1; f <= fields && wrong == ""; f++) {
+        lows = highs = 0
+        for (i = 1; i <= n; i++) {
+          mix(by == "sample" ? sample[i] : by == "tokens" ? token[i] : 0, value[field[f], i])
+          lows += low; highs += high
+        }
+        out = out (f > 1 ? "," : ",\"d\":{") "\"" field[f] "\":[" sprintf("%.0f", lows) "," sprintf("%.0f", highs) "]" (f == fields ? "}" : "")
+      }
+      if (bf16 && fields) out = out ",\"precision\":\"bf16\""
+      if (wrong == "" && is_finite("reward")) {
+        total_reward = sum_of("reward", "", 0)
+        out = out ",\"reward\":[" text_of(total_reward) "," text_of(sum_of("reward", "reward", 0)) "]"
+      }
+      if (wrong == "" && is_finite("advantage")) {
+        out = out ",\"advantage\":[" text_of(sum_of("advantage", "", 0)) "," text_of(sum_of("advantage", "advantage", 0))
+        if (n > 0 && is_finite("reward")) out = out "," text_of(sum_of("reward", "advantage", total_reward / n))
+        out = out "]"
+      }
+      if ("mask" in given) {
+        all = 0
+        for (i = 1; i <= n; i++) all += lengths[i]
+        out = out ",\"mask\":[" (counts + 0) "," all "," (empty + 0) "]"
+      }
+      if ("version" in given) out = out ",\"version\":[" pair("version", given["version"]) "]"
+      if ("response" in given) out = out ",\"response\":" whole("response", given["response"], 0)
+      if ("part" in given) out = out ",\"part\":[" pair("part", given["part"]) "]"
+      if ("retry" in given) out = out ",\"try\":" whole("retry", given["retry"], 0)
+      if ("passes" in given) out = out ",\"passes\":" whole("passes", given["passes"], 1)
+      if (wrong != "") { print wrong; exit 1 }
+      print out
+    }'
 }
 
 # --- who this is ---

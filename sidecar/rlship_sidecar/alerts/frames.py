@@ -42,15 +42,20 @@ _FIRST = {metric.name: metric.reduce[0] for metric in METRICS}
 RankValues = Sequence[tuple[str, float]]  # by place, `<actor>/<replica>.<rank>`
 
 
-class _AtPlaces(LateRanks):
-    """The values of an actor's ranks by place. Their names are made at the first look."""
+class AtPlaces(LateRanks):
+    """The values of an actor's ranks by place. Their names are made at the first look.
 
-    __slots__ = ("_actor", "_figures", "_scale", "_values")
+    `source`: the actor, the row's key of the values, and what brings them to their unit.
+    """
 
-    def __init__(self, actor: str, values: Sequence[tuple[str, float]], scale: float) -> None:
+    __slots__ = ("_actor", "_figures", "_ordered", "_scale", "_values", "source")
+
+    def __init__(self, actor: str, key: str, values: Sequence[tuple[str, float]], scale: float) -> None:
         super().__init__(self._named)
+        self.source = actor, key, scale
         self._actor, self._values, self._scale = actor, values, scale
         self._figures: list[float] | None = None
+        self._ordered: list[float] | None = None
         if not isinstance(values, LateRanks):
             self.figures()  # at once, so that a value that is no number is found where no rule looks at it
 
@@ -64,20 +69,26 @@ class _AtPlaces(LateRanks):
             self._figures = [value * self._scale for _, value in self._values]
         return self._figures
 
+    def ordered(self) -> list[float]:
+        """The same, ascending: several signals look at them."""
+        if self._ordered is None:
+            self._ordered = sorted(self.figures())
+        return self._ordered
+
     def __len__(self) -> int:
         return len(self._values)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, _AtPlaces) and (self._actor, self._scale) == (other._actor, other._scale):
+        if isinstance(other, AtPlaces) and (self._actor, self._scale) == (other._actor, other._scale):
             return list(self._values) == list(other._values)
         return super().__eq__(other)
 
     __hash__ = None  # as it equals other sequences
 
 
-def figures(ranks: RankValues) -> list[float]:
-    """The values of ranks without their places."""
-    return ranks.figures() if isinstance(ranks, _AtPlaces) else [value for _, value in ranks]
+def ordered_figures(ranks: RankValues) -> list[float]:
+    """The values of ranks without their places, ascending."""
+    return ranks.ordered() if isinstance(ranks, AtPlaces) else sorted([value for _, value in ranks])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +141,8 @@ class FrameNames:
             if name not in values and name.removesuffix(NONFINITE) in values:
                 values[name] = 0.0
         ranks: dict[str, RankValues] = {
-            name: _AtPlaces(actor, row.per_rank[key], scale) for name, key, scale in self._choose(actor, row.per_rank)
+            name: AtPlaces(actor, key, row.per_rank[key], scale)
+            for name, key, scale in self._choose(actor, row.per_rank)
         }
         self._add_coverage(row, values, ranks, past=past)
         return Part(lineage_of(row), row.t, values, ranks)

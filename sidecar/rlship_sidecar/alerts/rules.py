@@ -152,8 +152,11 @@ def each_rule(tables: Tables) -> Iterator[Rule]:
 def _rule(name: str, table: Mapping[str, Any]) -> Rule:
     _require_known((name,), table, _RULE_KEYS)
     made = table.get("signals", {})
-    if not isinstance(made, dict) or not 1 <= len(made) <= MAX_SIGNALS:
-        raise BadRule((name,), "it has no signals", f"write 1..{MAX_SIGNALS} tables [alert.{name}.signals.NAME]")
+    if not isinstance(made, dict) or not made:
+        near = "".join(f"did you mean [{TABLE}.{one}]? otherwise " for one in similar(name, packaged()))
+        raise BadRule((name,), "it has no signals", f"{near}write 1..{MAX_SIGNALS} tables [alert.{name}.signals.NAME]")
+    if len(made) > MAX_SIGNALS:
+        raise BadRule((name, "signals"), f"it has {len(made)} signals", f"at most {MAX_SIGNALS} are allowed")
     found = tuple(_signal((name, "signals", one), one, table) for one, table in made.items())
     conditions = {key: _condition(name, key, table.get(key, ""), list(made)) for key in ("warning", "critical", "calm")}
     if conditions["warning"] is None and conditions["critical"] is None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlship_sidecar.alerts.expression import Truth
-from rlship_sidecar.alerts.frames import MAX_PLACES, MISSING, SHORT, RankValues, StepFrame, figures
+from rlship_sidecar.alerts.frames import MAX_PLACES, MISSING, SHORT, RankValues, StepFrame, ordered_figures
 
 TINY = 1e-12  # below it a spread is that of rounding
 SIGMA = 1.4826  # the standard deviation of normal values is this times their median absolute deviation
@@ -417,17 +417,22 @@ def _peer(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer,
 
 def apart(signal: Signal, values: RankValues) -> tuple[str, ...]:
     """The ranks whose value differs from the median of the others by a ratio and a floor."""
-    ordered = sorted(figures(values))
+    ordered = ordered_figures(values)
+    half = len(ordered) // 2
+    middles: dict[int, float] = {}  # of the others, by the place of the value: the same below the middle, and above it
 
     def is_apart(value: float) -> bool:
-        middle = median(_without(ordered, value))
+        at = bisect_left(ordered, value)
+        side = min(max(at, half - 1), half + 1)
+        middle = middles.get(side)
+        if middle is None:
+            middle = middles[side] = median(_Without(ordered, at))
         up = value - middle >= signal.floor and value >= signal.ratio * middle
         down = middle - value >= signal.floor and value * signal.ratio <= middle
         return (up and signal.direction != DOWN) or (down and signal.direction != UP)
 
     # Values up to the one before the middle have the same median of the others, and so have those above the middle. Of
     # such values the least and the greatest are the farthest from it: if they are not apart, no value is.
-    half = len(ordered) // 2
     above = (bisect_right(ordered, ordered[at]) for at in (half - 1, half))
     if not any(is_apart(ordered[at]) for at in (0, -1, half - 1, half, *above) if at < len(ordered)):
         return ()
@@ -446,10 +451,6 @@ class _Without(Sequence[float]):
 
     def __getitem__(self, place: Any) -> Any:
         return self._ordered[place + (place >= self._at)]
-
-
-def _without(ordered: Sequence[float], value: float) -> Sequence[float]:
-    return _Without(ordered, bisect_left(ordered, value))
 
 
 _KINDS: dict[str, Callable[[Signal, StepFrame, State], tuple[SignalAnswer, State]]] = {

@@ -31,7 +31,17 @@ def wanted_of(tables: Tables) -> list[NotifierChoice]:
 
 def make(name: str, table: Mapping[str, Any]) -> AlertNotifier:
     """The notifier of `[notify.NAME]`. Raises UsageProblem."""
-    return _class_of(name, table)({key: value for key, value in table.items() if key not in _OURS})
+    of, options = _class_of(name, table), {key: value for key, value in table.items() if key not in _OURS}
+    try:
+        return of(options)
+    except (WrongNotifierOption, UsageProblem):
+        raise
+    except Exception as error:
+        raise UsageProblem(
+            f"{of.__module__}.{of.__qualname__} cannot be made of the options {', '.join(options) or '(none)'}: "
+            f"{type(error).__name__}: {error}",
+            "write the options that it takes, or raise WrongNotifierOption there",
+        ) from error
 
 
 def check(place: str, tables: Tables, rules: Mapping[str, Any]) -> None:
@@ -67,7 +77,13 @@ def _class_of(name: str, table: Mapping[str, Any]) -> type[AlertNotifier]:
         near = similar(str(kind), kinds)
         hint = f'did you mean "{near[0]}"? ' if near else ""
         raise UsageProblem(f"there is no kind of notifier {kind!r}", f"{hint}installed are: {', '.join(kinds)}")
-    loaded = found[kind].load()
+    try:
+        loaded = found[kind].load()
+    except Exception as error:
+        raise UsageProblem(
+            f"the notifier {kind!r} ({found[kind].value}) cannot be imported: {type(error).__name__}: {error}",
+            "install its package again, or leave it out",
+        ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, AlertNotifier)):
         raise UsageProblem(
             f"the notifier {kind!r} is {loaded!r}",

@@ -13,21 +13,22 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rlship_sidecar.alerts.episodes import Episode
-from rlship_sidecar.alerts.frames import JOINED, FrameNames, StepParts, belongs
+from rlship_sidecar.alerts.frames import JOINED, FrameNames, belongs
 from rlship_sidecar.alerts.rules import Rule, wanted
 from rlship_sidecar.alerts.verdict_rows import TABLE, alert_row, steps_of
-from rlship_sidecar.alerts.verdicts import PIECE, Piece, Verdicts
+from rlship_sidecar.alerts.verdicts import Piece, Verdicts
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.pipeline.past_rows import PastRows
-from rlship_sidecar.rows import ALERT, STEP, Arrival, Lineage, Row, Unit, lineage_of
+from rlship_sidecar.pipeline.step_pieces import StepPieces
+from rlship_sidecar.rows import ALERT, STEP, Arrival, Lineage, Row, Unit
 from rlship_sidecar.store.alerts import AlertTables
 from rlship_sidecar.store.past_rows import PastRowTable
 from rlship_sidecar.store.store import Store
 
 EVALUATION = 3  # the number of the evaluation: add one when equal rows and rules give other verdicts
+KEPT = 1  # the number of the form of what the store keeps for it: add one when that is another
 AT_ONCE = 4096  # frames that one look evaluates, each as often as there are rules
 ROWS_AT_ONCE = 256  # rows of before that one look takes in
-MAX_PIECES = 8  # pieces of steps in memory between two looks
 
 
 class Teller(Protocol):
@@ -63,9 +64,7 @@ class AlertBook:
         self._signature = _signature(alerting.rules, lead)
         self._current = False  # whether the store's verdicts are those of these rules
         self._next = 0  # the number of the next row to take in
-        self._axis = ""
-        self._places: set[tuple[str, str]] = set()
-        self._pieces: dict[int, dict[int, StepParts]] = {}
+        self._pieces = StepPieces(store, self._names, lead)
         self._left: set[Piece] = set()
         self._episodes: dict[str, Episode] = {}
         self._at: dict[int, set[str]] = {}  # ids by the steps whose rows say something of them
@@ -93,7 +92,7 @@ class AlertBook:
         return self._alerting.teller
 
     def _none(self) -> Verdicts:
-        return Verdicts(self._rules, self._tables, self._piece)
+        return Verdicts(self._rules, self._tables, self._pieces.piece)
 
     @property
     def is_on(self) -> bool:
@@ -142,12 +141,12 @@ class AlertBook:
             return
         self._next = int(tables.noted("next") or count)
         self._caught_up = self._next >= count
-        self._places = set(tables.places())
+        self._pieces.places = set(tables.places())
         self._verdicts.load(tables.steps(), tables.episodes(), tables.dirty())
         self._left = set(tables.dirty())
         steps = [step for key in self._verdicts.lineages.keys for step in self._verdicts.lineages.own(key)[:1]]
         lowest = None if not steps else self._store.newest(Unit(self._lead, STEP, min(steps)))
-        self._axis = "" if lowest is None else next(iter(lowest.x), "")
+        self._pieces.axis = "" if lowest is None else next(iter(lowest.x), "")
         for id in self._verdicts.ids():
             self._place(id)
 
@@ -160,7 +159,8 @@ class AlertBook:
         for unit in self._tables.clear():
             self.revisions.mark_dirty(unit, now)
         self._adopt()
-        self._next, self._axis = 0, ""
+        self._next, self._pieces.axis = 0, ""
+        self._pieces.clear()
         self._verdicts = self._none()
         self._left = set()
         self._episodes.clear()
@@ -188,6 +188,7 @@ class AlertBook:
         self._mark(now)
         # Rows wait for the whole, so that none of them shows a verdict on half of what changed.
         made = self._due(len(fresh), now) if self._verdicts.settled and self._caught_up else []
+        self._pieces.end_look()
         if self._caught_up:
             self._next = self._store.row_count() + len(fresh) + len(made)
         return made
@@ -201,12 +202,10 @@ class AlertBook:
         count = self._store.row_count()
         self._caught_up = self._next >= count
         if self._caught_up:
-            if len(self._pieces) > MAX_PIECES:
-                self._pieces = {piece: self._pieces[piece] for piece in sorted(self._pieces)[-MAX_PIECES:]}
             self._put_all(fresh, touched)
             self._refresh(touched, fresh)
             return
-        self._pieces.clear()  # rows that are committed with this look are taken in by a later one
+        self._pieces.forget()  # rows that are committed with this look are taken in by a later one
         rows = self._store.read_rows(self._next, ROWS_AT_ONCE)
         newest = {row.unit: row for row in rows}
         self._put_all(list(newest.values()), stored=True)
@@ -217,7 +216,7 @@ class AlertBook:
         if not behind:
             # From here on the rows of each look are taken in with it: first those of this one.
             self._caught_up = True
-            self._pieces.clear()
+            self._pieces.forget()
             self._put_all(fresh, touched)
 
     def _put_all(self, rows: list[Row], touched: Collection[int] = (), *, stored: bool = False) -> None:
@@ -225,17 +224,17 @@ class AlertBook:
         for row in rows:
             unit = row.unit
             if (unit.actor, unit.kind) == lead:
-                self._axis = self._axis or next(iter(row.x), "")
+                self._pieces.axis = self._pieces.axis or next(iter(row.x), "")
         for row in rows:
             unit = row.unit
             if unit.kind not in JOINED:
                 continue
-            self._places.add((unit.actor, unit.kind))
+            self._pieces.places.add((unit.actor, unit.kind))
             if stored and (newest := self._store.newest(unit)) is not None:
                 row = newest
             if (unit.actor, unit.kind) == lead:
                 self._put_lead(row, known=not stored and unit.index not in touched)
-            elif belongs(row, self._axis):
+            elif belongs(row, self._pieces.axis):
                 self._put_other(row, stored=stored)
 
     def _refresh(self, touched: Iterable[int], rows: list[Row]) -> None:
@@ -249,7 +248,7 @@ class AlertBook:
     def _put_lead(self, row: Row, *, known: bool) -> None:
         """Put a row of the lead into the parts. `known`: what is there is what was taken in before."""
         step = row.unit.index
-        parts = self._parts(step)
+        parts = self._pieces.changing(step)
         own = self._names.part(row)
         after = {
             lineage: self._names.part(Row.from_json(body), past=True)
@@ -274,39 +273,12 @@ class AlertBook:
         return at < len(own) and own[at] == step
 
     def _put_other(self, row: Row, *, stored: bool) -> None:
-        parts = self._parts(row.unit.index)
+        parts = self._pieces.changing(row.unit.index)
         place = row.unit.actor, row.unit.kind
         before, after = parts.others.get(place), self._names.part(row)
         parts.others[place] = after
         # A row of the store may be in the parts already: that it is there says nothing of whether it was taken in.
         self._verdicts.other_changed(row.unit.index, None if stored else before, after)
-
-    # Steps in memory -----------------------------------------------------------------------------------------------
-
-    def _parts(self, step: int) -> StepParts:
-        return self._piece(step // PIECE).setdefault(step, StepParts())
-
-    def _piece(self, piece: int) -> dict[int, StepParts]:
-        """What rows say of the steps of a piece."""
-        found = self._pieces.get(piece)
-        if found is None:
-            found = self._pieces[piece] = self._read(piece * PIECE, (piece + 1) * PIECE - 1)
-        return found
-
-    def _read(self, first: int, last: int) -> dict[int, StepParts]:
-        found: dict[int, StepParts] = {}
-        for actor, kind in sorted(self._places):
-            for body in self._tables.bodies(actor, kind, first, last):
-                row = Row.figures_from_json(body)
-                parts = found.setdefault(row.unit.index, StepParts())
-                if (actor, kind) == (self._lead, STEP):
-                    parts.lead[lineage_of(row)] = self._names.part(row)
-                elif belongs(row, self._axis):
-                    parts.others[actor, kind] = self._names.part(row)
-        for step, lineage, body in self._past.between(self._lead, first, last):
-            if step in found:
-                found[step].lead[lineage] = self._names.part(Row.figures_from_json(body), past=True)
-        return found
 
     # Rows out ------------------------------------------------------------------------------------------------------
 
@@ -346,7 +318,7 @@ class AlertBook:
         episodes = [self._episodes[id] for id in self._at.get(unit.index, ())]
         if before is None and not episodes:
             return None
-        row = alert_row(unit.index, self._axis, 0.0 if before is None else before.t, episodes)
+        row = alert_row(unit.index, self._pieces.axis, 0.0 if before is None else before.t, episodes)
         if before is None:
             self._tell(episodes, None)
             return replace(row, arrival=Arrival(no, 0, row.keys(), "complete"))
@@ -369,4 +341,4 @@ class AlertBook:
 
 def _signature(rules: tuple[Rule, ...], lead: str) -> str:
     """What verdicts depend on besides the rows."""
-    return hashlib.sha256(repr((EVALUATION, lead, rules)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(repr((EVALUATION, KEPT, lead, rules)).encode("utf-8", "surrogatepass")).hexdigest()[:16]

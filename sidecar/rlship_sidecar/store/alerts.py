@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rlship_sidecar.rows import ALERT, ALIGNED, STEP, Lineage, Unit
 from rlship_sidecar.store.tables import StoreTables
 
-_TABLES = ("alert_steps", "alert_states", "alert_episodes", "alert_dirty")
+_TABLES = ("alert_steps", "alert_states", "alert_episodes", "alert_dirty", "alert_frames")
 _OF = "submission = ? and attempt = ? and rollbacks = ?"
 
 
@@ -73,6 +73,20 @@ class AlertTables:
             (actor, kind, first, last),
         )
         return [body for (body,) in found]
+
+    # What rules ask for --------------------------------------------------------------------------------------------
+
+    def frames(self, piece: int) -> bytes | None:
+        """What rules ask for of the steps of a piece; None where only the rows have it."""
+        found = self.ledger.ask("select steps from alert_frames where piece = ?", (piece,))
+        return found[0][0] if found else None
+
+    def keep_frames(self, piece: int, steps: bytes | None) -> None:
+        """Keep it, or forget it, as rows of the piece change."""
+        if steps is None:
+            self.ledger.change("delete from alert_frames where piece = ?", (piece,))
+        else:
+            self.ledger.change("insert or replace into alert_frames values (?, ?)", (piece, steps))
 
     # States and episodes -------------------------------------------------------------------------------------------
 

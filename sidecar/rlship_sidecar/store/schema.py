@@ -79,6 +79,7 @@ create table alert_episodes (submission integer not null, attempt integer not nu
 create table alert_dirty (submission integer not null, attempt integer not null, rollbacks integer not null,
                           piece integer not null,
                           primary key (submission, attempt, rollbacks, piece)) without rowid;
+create table alert_frames (piece integer primary key, steps blob not null);
 create table outbox (notifier text not null, episode text not null, state text not null, number integer not null,
                      rule text not null, made real not null, tries integer not null, sent real, body blob not null,
                      primary key (notifier, episode, state)) without rowid;

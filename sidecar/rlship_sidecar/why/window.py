@@ -192,7 +192,9 @@ def window_of(
     history.take(_relevant(rows, survey.lead, low, high), before)
     for frames in history.lineages():
         found = {frame.index: frame for frame in frames if low <= frame.index <= high}
-        if all(one.step in found and found[one.step].t == one.t for one in (episode.first, episode.fired)):
+        has = all(one.step in found and found[one.step].t == one.t for one in (episode.first, episode.fired))
+        # Steps that were done again within a millisecond have the times that they had.
+        if has and found[episode.first.step].lineage == episode.lineage:
             return _window(found, episode, names.sources(), complete=low == steps[0])
     return None
 
