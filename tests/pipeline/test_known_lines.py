@@ -264,7 +264,7 @@ def told(lines: list[bytes], max_steps: int, last_step: int) -> tuple[list[objec
         at += batch.consumed
         last_step += 1
         schemas.update(one for schema in batch.schemas for one in zip(schema.names, schema.asks))
-        dense = [(*line[:4], repr(values_of(line))) for line in batch.lines]
+        dense = [(*line[:4], repr(sorted(values_of(line)))) for line in batch.lines]
         streams = [(*line[:4], repr(values_of(line))) if isinstance(line, Dense) else line for line in batch.streams]
         rest = {name: getattr(batch, name) for name in Batch.__slots__ if name not in ("runs", "streams", "schemas")}
         found.append((dense, streams, rest, decoder.t, decoder.barrier_t, decoder.segment))

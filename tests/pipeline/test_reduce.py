@@ -22,7 +22,7 @@ from rlship_sidecar.decode import bundles
 from rlship_sidecar.decode.bundles import bundle
 from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.decode.shapes import flat, order_of_shapes, shape_of
+from rlship_sidecar.decode.shapes import NO_VALUE, PLAIN, flat, order_of_shapes, shape_of
 from rlship_sidecar.reduce.custom import GROUP, Customs
 from rlship_sidecar.reduce.general import Manner, reduce_any
 from rlship_sidecar.reduce.naming import Naming
@@ -135,8 +135,12 @@ def windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
     return window, roster, Rules(overrides, draw(st.booleans()), CUSTOMS), draw(st.sampled_from(times))
 
 
-def packed(schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definition], offset: int) -> Dense | Sparse:
-    """A line with these values, as JSON has them, each of which holds an observation."""
+def packed(
+    schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definition], offset: int, *, loosely: bool = False
+) -> Dense | Sparse:
+    """A line with these values, as JSON has them, each of which holds an observation. `loosely`: plain numbers with
+    room for all metrics that have rules.
+    """
     seen = {name: observe(value) for name, value in metrics.items()}
     found = {name: one for name, one in seen.items() if one is not None}
     shapes = {name: shape_of(metrics[name], one) for name, one in found.items()}
@@ -144,6 +148,11 @@ def packed(schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definit
         values = tuple(Value(name, asks[name], one) for name, one in found.items())
         return Sparse(1, 1763600000.0 + offset, offset, 0, values)
     fitting = [shape for shape in shapes.values() if shape is not None]
+    if loosely and not any(fitting):
+        loose = schemas.of((*asks,), (*asks.values(),), loose=True)
+        return dense(
+            loose, [x for name in asks for x in (flat(found[name], PLAIN) if name in found else [NO_VALUE])], offset
+        )
     order = order_of_shapes(fitting)
     names = tuple([*found][at] for at in order)
     schema = schemas.of(names, tuple(asks[name] for name in names), tuple(fitting[at] for at in order))
@@ -198,7 +207,7 @@ def mixed_windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
     window = UnitLines()
     singly = draw(st.booleans())
     groups = draw(st.lists(st.sampled_from(SINGLES if singly else SETS), min_size=1, max_size=4))
-    alike, laying = draw(st.booleans()), draw(st.booleans())
+    alike, laying, loosely = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
     forms = (NUMBERS, MAYBE, VALUES) if singly else (NUMBERS, MAYBE, PAIRS, SUMMARIES, VALUES)
     kinds = {name: draw(st.sampled_from(forms)) for name in sorted(names)}
     offset = 0
@@ -213,7 +222,8 @@ def mixed_windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
                     value = {"v": [x for x, _ in value], "w": [w for _, w in value]}
                 metrics[name] = value
             offset += 1
-            line = packed(schemas, metrics, draw(st.sampled_from((usual, usual, other))), offset)
+            asked = draw(st.sampled_from((usual, usual, other)))
+            line = packed(schemas, metrics, asked, offset, loosely=loosely)
             if isinstance(line, Sparse):
                 window.add(segment, line)
             else:

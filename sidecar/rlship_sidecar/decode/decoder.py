@@ -24,7 +24,7 @@ should.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -245,7 +245,7 @@ def take_usual(
     - The parsers forbid unknown members (`kind` is one), so that a line that says more is declined, not cut. Both need
       `t` and `step` within the bounds of the format: a record without them inherits its `t` or is a dead letter.
     - Of a name that stands twice msgspec takes the last one, as orjson does; an earlier one out of bounds declines.
-    - `pack` stands before the first `append`: if it raises, no column has grown.
+    - `pack` stands before the first `append` and before `pace`: if it raises, nothing has changed.
     - The columns grow one by one and are never read in between, so that their lengths agree whenever the loop ends.
     """
     segment, expected, last = barriers.segment, habits.expected(), habits.last
@@ -271,6 +271,10 @@ def take_usual(
                 elif schema is None:
                     break
                 found = parse(line)
+                try:
+                    data = pack(*doubles_of(found.m))
+                except NotDense:
+                    data = schema.pack_words(doubles_of(found.m))
                 step = found.step
                 if step != before:
                     if (step > last_step or left <= 0) and place >= pace.together:
@@ -278,10 +282,6 @@ def take_usual(
                         break
                     left -= 1
                     before = step
-                try:
-                    data = pack(*doubles_of(found.m))
-                except NotDense:
-                    data = schema.pack_words(doubles_of(found.m))
                 add_data(data)
                 add_step(step)
                 t = found.t
@@ -335,6 +335,13 @@ def _close(batch: Batch, run: Run, begun: int) -> None:
 _step_of = attrgetter("step")
 
 
+def _by_step(spans: list[_Span]) -> Iterable[tuple[Any, list[_Span]]]:
+    """Consecutive spans of one step: mostly all of them."""
+    if len({span.step for span in spans}) == 1:
+        return ((spans[0].step, spans),)
+    return [(step, [*some]) for step, some in groupby(spans, _step_of)]
+
+
 def _ends(spans: Sequence[_Span]) -> list[float]:
     """When spans end, or begin where their end is absurd."""
     ends = [span.t + span.dur for span in spans]
@@ -345,8 +352,10 @@ def _ends(spans: Sequence[_Span]) -> list[float]:
 
 def read_spans(lines: Sequence[bytes], at: int) -> list[_Span]:
     """The span records from `at` on, up to another line, or one in another form than writers give it."""
-    end, last = at + 1, min(len(lines), at + _MAX_SPANS)
-    while end < last and lines[end].startswith(SPAN):
+    end = at
+    for line in lines[at : at + _MAX_SPANS]:
+        if not line.startswith(SPAN):
+            break
         end += 1
     try:
         found: list[_Span] = _parse_spans(b"[%b]" % b",".join(lines[at:end]))
@@ -370,7 +379,7 @@ class Decoder:
     the current batch.
     """
 
-    __slots__ = ("_barriers", "_governing", "_habits", "_spans", "_stream_habits", "barrier_t", "reader")
+    __slots__ = ("_barriers", "_governing", "_habits", "_met", "_spans", "_stream_habits", "barrier_t", "reader")
 
     def __init__(self, schemas: Schemas) -> None:
         self.reader = FileReader()
@@ -378,6 +387,7 @@ class Decoder:
         self._governing = Governing(schemas)
         self._habits = Habits()
         self._stream_habits = Habits()
+        self._met: set[str] = set()  # metrics of lines of loose schemas
         self._spans: dict[str, Run] = {}  # where spans go in this batch, by their names
         self._barriers = BarrierLines(0, None)
 
@@ -429,9 +439,19 @@ class Decoder:
                 break
             at += 1
         self._end_barriers(batch)
+        if self._governing.loose is not None:
+            self._note_loose(batch)
         bundle(batch, self._governing.schemas)
         batch.consumed = at
         return batch
+
+    def _note_loose(self, batch: Batch) -> None:
+        """Note the metrics of lines of loose schemas that no such line of the file had before."""
+        for run in batch.runs.values():
+            if run.schema.loose:
+                new = run.schema.filled(run.data, self._met)
+                self._met.update(new)
+                batch.names.update(new)
 
     def restore(self, opened: Open, t: float, barrier_t: float | None, marks: Sequence[bytes]) -> None:
         """Restore the state at some offset of the file.
@@ -550,8 +570,7 @@ class Decoder:
         """Take consecutive span records. Returns where it stopped."""
         reader, begin = self.reader, at
         found = read_spans(lines, at)
-        for step, spans in groupby(found, _step_of):
-            together = [*spans]
+        for step, together in _by_step(found):
             if isinstance(step, msgspec.UnsetType):
                 self._add_stream_spans(batch, together, offsets[at : at + len(together)])
             else:
@@ -568,13 +587,15 @@ class Decoder:
     def _add_spans(self, batch: Batch, step: int, spans: Sequence[_Span], offsets: Sequence[int]) -> None:
         """Add consecutive span records of a step, in one line if they are of different names, as usual."""
         ends = _ends(spans)
-        batch.newest_t = max(batch.newest_t, *ends)
+        last = max(ends)
+        if last > batch.newest_t:
+            batch.newest_t = last
         laid = self._governing.spans_together(tuple([span.name for span in spans]))
         if laid is not None:
             run, sort = batch.run(self.reader.segment, laid.schema), laid.sort
             batch.schemas.add(laid.schema)
             data = laid.schema.pack(*sort([span.dur for span in spans]), *sort(ends), *sort(offsets))
-            run.add(step, max(ends), offsets[0], data)
+            run.add(step, last, offsets[0], data)
             return
         runs = self._spans
         for span, end, offset in zip(spans, ends, offsets):
@@ -619,9 +640,10 @@ class Decoder:
         if t > batch.newest_t:
             batch.newest_t = t
         names = tuple(metrics)
-        schema = self._governing.by_names.get(names) or self._governing.schema(names)
+        governing = self._governing
+        schema = governing.stepped(names) if stepped else governing.by_names.get(names) or governing.schema(names)
         try:
-            data = schema.pack(*metrics.values())
+            data = schema.pack_numbers(metrics)
         except (NotDense, OverflowError):
             packed = self._pack(batch, Metrics(t, step, metrics, body.get("stream") is True), offset)
             if packed is None:
@@ -634,7 +656,7 @@ class Decoder:
             batch.streams.append(tuple.__new__(Dense, (step, t, offset, reader.segment, schema, data)))
             return True
         batch.run(reader.segment, schema).add(step, t, offset, data)
-        if schema is not self._habits.last:
+        if schema is not self._habits.last and not schema.loose:
             batch.schemas.add(schema)
         self._habits.note(schema)
         return True
@@ -713,6 +735,7 @@ class Decoder:
         """Other entries govern from here on, or another segment begins."""
         self._habits.forget()
         self._stream_habits.forget()
+        self._met.clear()
         self._spans.clear()
 
     def _begin(self, opened: Open) -> None:

@@ -82,13 +82,21 @@ def sheets_of(window: UnitLines, roster: Roster) -> Sheets | None:
 
 
 def _as_they_are(schemas: list[Schema], blocks: Mapping[Schema, Block], order: Order) -> list[Sheet]:
-    """Sheets of blocks whose lines are of the same segments, one of each. The plain numbers of all make one sheet."""
+    """Sheets of blocks whose lines are of the same segments, one of each. The plain numbers of all make one sheet; a
+    loose schema has its own.
+    """
     sheets: list[Sheet] = []
     plain: list[Doubles] = []
     for schema in schemas:
         matrix = blocks[schema].matrix()
         if order.places is not None:
             matrix = matrix[list(order.places)]
+        if schema.loose:
+            parts = ObservedParts(matrix[:, :, np.newaxis], None)
+            met = _met(Sheet(_of_stretch(schema, schema.stretches[0]), order, matrix, parts, ragged=True))
+            assert met is not None  # each line has a metric
+            sheets.append(met)
+            continue
         for stretch in schema.stretches:
             values = matrix[:, stretch.columns]
             if stretch.shape == PLAIN:
@@ -97,7 +105,8 @@ def _as_they_are(schemas: list[Schema], blocks: Mapping[Schema, Block], order: O
                 sheets.append(Sheet(_of_stretch(schema, stretch), order, None, _parts(values, stretch)))
     if plain:
         matrix = plain[0] if len(plain) == 1 else np.concatenate(plain, axis=1)
-        sheets.insert(0, Sheet(_plain_of(tuple(schemas)), order, matrix, ObservedParts(matrix[:, :, np.newaxis], None)))
+        exact = tuple([schema for schema in schemas if not schema.loose])
+        sheets.insert(0, Sheet(_plain_of(exact), order, matrix, ObservedParts(matrix[:, :, np.newaxis], None)))
     return sheets
 
 
@@ -130,10 +139,19 @@ def _plain_of(schemas: tuple[Schema, ...]) -> Headings:
 def _without(sheet: Sheet, others: Collection[str]) -> Sheet | None:
     """A sheet without some metrics; None if nothing is left."""
     kept = [place for place, name in enumerate(sheet.metrics.names) if name not in others]
+    return _only(sheet, kept) if kept else None
+
+
+def _met(sheet: Sheet) -> Sheet | None:
+    """A sheet without the metrics that no line has; None if nothing is left."""
+    kept = np.flatnonzero(sheet.parts.observed.any(axis=0)).tolist()
+    return _only(sheet, kept) if kept else None
+
+
+def _only(sheet: Sheet, kept: list[int]) -> Sheet:
+    """A sheet with these of its metrics."""
     if len(kept) == len(sheet.metrics.names):
         return sheet
-    if not kept:
-        return None
     names = tuple([sheet.metrics.names[place] for place in kept])
     asks = tuple([sheet.metrics.asks[place] for place in kept])
     parts: ObservedParts | SummaryParts
@@ -142,7 +160,7 @@ def _without(sheet: Sheet, others: Collection[str]) -> Sheet | None:
     else:
         parts = sheet.parts.only(kept)
     plain = None if sheet.plain is None else sheet.plain[:, kept]
-    return Sheet(Headings(names, asks), sheet.order, plain, parts, sheet.ragged)
+    return Sheet(_headings(names, asks), sheet.order, plain, parts, sheet.ragged)
 
 
 # Blocks on top of each other ------------------------------------------------------------------------------------------
@@ -279,6 +297,8 @@ def _lay(schemas: Sequence[Schema], blocks: Sequence[Block], roster: Roster, oth
         parts = into.parts()
         plain = parts.xs[:, :, 0] if isinstance(parts, ObservedParts) and turns == room == 1 and not weighted else None
         sheets.append(Sheet(metrics, order, plain, parts, ragged=True))
+    if any(schema.loose for schema in schemas):
+        sheets = [sheet for sheet in map(_met, sheets) if sheet is not None]
     return sheets
 
 
