@@ -151,7 +151,8 @@ class Governing:
 
     def spans_together(self, names: tuple[str, ...]) -> LaidSpans | None:
         """The schema of spans of these names, laid together; None if they are too few, or repeat, or vary too much."""
-        held = self._by_spans.get(names, _NOT_SEEN)  # one look: hashing many names costs more than the rest of it
+        # One look, as hashing many names costs more than the rest.
+        held: LaidSpans | None = self._by_spans.get(names, _NOT_SEEN)
         if held is not _NOT_SEEN:
             return held
         if len(self._by_spans) >= _MAX_SPAN_SETS:

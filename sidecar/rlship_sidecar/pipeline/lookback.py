@@ -192,27 +192,25 @@ class Lookback:
                 wanted.update(dict.fromkeys(names, those))
         if not wanted:
             return {}
-        found = self._lately(step, wanted)
-        names_of = {ranks: self._sets.names(ranks) for ranks in {*found.values()}}
-        return {f"{self._steps.actor}/{name}": names_of[found[name]] for name in sorted(found)}
+        found, names = self._lately(step, wanted), self._sets.names
+        return {f"{self._steps.actor}/{name}": names(found[name]) for name in sorted(found)}
 
     def _lately(self, step: int, wanted: Mapping[str, RankSet]) -> dict[str, RankSet]:
         """Of the wanted ranks of each metric, those that logged it at one of the last steps that have it."""
         left = {name: self._window for name in wanted if self._metrics[name].first < step}
-        found: dict[str, RankSet] = {}
-        if not left:
-            return found
-        for earlier in self._steps.before(step):
+        unseen = dict(wanted)
+        for earlier in self._steps.before(step) if left else ():
             logged = self._decoded(earlier.ranks).logged
-            for name in [name for name in left if name in logged]:
-                if hits := wanted[name] & logged[name]:
-                    found[name] = found.get(name, 0) | hits
-                left[name] -= 1
-                if not left[name] or found.get(name) == wanted[name] or self._metrics[name].first >= earlier.step:
-                    del left[name]
+            for name in [*left]:
+                ranks = logged.get(name)
+                if ranks is not None:
+                    unseen[name] &= ~ranks
+                    left[name] -= 1
+                    if not (left[name] and unseen[name]) or self._metrics[name].first >= earlier.step:
+                        del left[name]
             if not left:
                 break
-        return found
+        return {name: seen for name, ranks in wanted.items() if (seen := ranks & ~unseen[name])}
 
     def _affected(self, step: int, differing: Iterable[str]) -> list[int]:
         """The later steps that have one of these metrics and look back as far as this step."""

@@ -15,6 +15,7 @@ from rlship_sidecar.rows import RankName, name_run
 RankSet: TypeAlias = int
 
 _RUN = re.compile("1+")
+_MAX_NAMES = 256  # sets of which the names are kept
 
 
 class RankSets:
@@ -29,6 +30,7 @@ class RankSets:
         # Of a run that begins at a bit: its JSON up to the last rank, and its name where it is one rank.
         self._begun: list[str] = []
         self._named: list[str] = []
+        self._known_names: dict[RankSet, tuple[str, ...]] = {}
 
     def meeting(self, ranks: Iterable[RankName]) -> RankSets:
         """The same with further ranks. Sets that were made before hold no more if it is another object."""
@@ -66,10 +68,16 @@ class RankSets:
 
     def names(self, ranks: RankSet) -> tuple[str, ...]:
         """The names of the ranks in a set, as coverage has them."""
-        one, of = self._named, self._ranks
-        return tuple(
-            [one[bit] if end == bit + 1 else name_run(*of[bit], of[end - 1].rank) for bit, end in _runs(ranks)]
-        )
+        found = self._known_names.get(ranks)
+        if found is None:
+            one, of = self._named, self._ranks
+            found = tuple(
+                [one[bit] if end == bit + 1 else name_run(*of[bit], of[end - 1].rank) for bit, end in _runs(ranks)]
+            )
+            if len(self._known_names) >= _MAX_NAMES:
+                self._known_names.clear()
+            self._known_names[ranks] = found
+        return found
 
     def encode(self, ranks: RankSet) -> str:
         """The runs in a set as JSON: replica, first and last rank of each, in merge order."""

@@ -93,9 +93,8 @@ def _as_they_are(schemas: list[Schema], blocks: Mapping[Schema, Block], order: O
             matrix = matrix[list(order.places)]
         if schema.loose:
             parts = ObservedParts(matrix[:, :, np.newaxis], None)
-            met = _met(Sheet(_of_stretch(schema, schema.stretches[0]), order, matrix, parts, ragged=True))
-            assert met is not None  # each line has a metric
-            sheets.append(met)
+            sheet = Sheet(_of_stretch(schema, schema.stretches[0]), order, matrix, parts, ragged=True)
+            sheets.append(_only(sheet, np.flatnonzero((matrix != NO_VALUE).any(axis=0)).tolist()))
             continue
         for stretch in schema.stretches:
             values = matrix[:, stretch.columns]
