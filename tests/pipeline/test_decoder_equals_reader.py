@@ -169,11 +169,13 @@ def by_decoder(lines: list[bytes], pieces: list[int]) -> Said:
 
 def add(said: Said, batch: Batch) -> None:
     said.opened = batch.opened or said.opened
+    loose: set[int] = set()  # lines of which a part has a loose schema
     for line in (*batch.lines, *batch.streams, *batch.samples, *batch.tags):
         content: Any
         if isinstance(line, (Dense, Sparse)):
             what, content = "metrics", tuple(sorted((v.metric, v.asks, plain(v.observations)) for v in values_of(line)))
-            beside = said.lines[-1] if isinstance(line, Sparse) and said.lines else None
+            loose.update([line.offset] if isinstance(line, Dense) and line.schema.loose else [])
+            beside = said.lines[-1] if (isinstance(line, Sparse) or line.offset in loose) and said.lines else None
             if beside is not None and beside[:2] == (line.offset, "metrics"):  # the packed part of the same line
                 said.lines[-1] = (*beside[:5], tuple(sorted(beside[5] + content)))
                 continue

@@ -22,7 +22,7 @@ from rlship_sidecar.decode import bundles
 from rlship_sidecar.decode.bundles import bundle
 from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.decode.shapes import NO_VALUE, PLAIN, flat, order_of_shapes, shape_of
+from rlship_sidecar.decode.shapes import NO_VALUE, flat, order_of_shapes, shape_of
 from rlship_sidecar.reduce.custom import GROUP, Customs
 from rlship_sidecar.reduce.general import Manner, reduce_any
 from rlship_sidecar.reduce.naming import Naming
@@ -135,12 +135,8 @@ def windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
     return window, roster, Rules(overrides, draw(st.booleans()), CUSTOMS), draw(st.sampled_from(times))
 
 
-def packed(
-    schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definition], offset: int, *, loosely: bool = False
-) -> Dense | Sparse:
-    """A line with these values, as JSON has them, each of which holds an observation. `loosely`: plain numbers with
-    room for all metrics that have rules.
-    """
+def packed(schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definition], offset: int) -> Dense | Sparse:
+    """A line with these values, as JSON has them, each of which holds an observation."""
     seen = {name: observe(value) for name, value in metrics.items()}
     found = {name: one for name, one in seen.items() if one is not None}
     shapes = {name: shape_of(metrics[name], one) for name, one in found.items()}
@@ -148,16 +144,24 @@ def packed(
         values = tuple(Value(name, asks[name], one) for name, one in found.items())
         return Sparse(1, 1763600000.0 + offset, offset, 0, values)
     fitting = [shape for shape in shapes.values() if shape is not None]
-    if loosely and not any(fitting):
-        loose = schemas.of((*asks,), (*asks.values(),), loose=True)
-        return dense(
-            loose, [x for name in asks for x in (flat(found[name], PLAIN) if name in found else [NO_VALUE])], offset
-        )
     order = order_of_shapes(fitting)
     names = tuple([*found][at] for at in order)
     schema = schemas.of(names, tuple(asks[name] for name in names), tuple(fitting[at] for at in order))
     doubles = [x for name, shape in zip(schema.names, schema.shapes) for x in flat(found[name], shape)]
     return dense(schema, doubles, offset)
+
+
+def parts(
+    schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definition], offset: int, *, loosely: bool
+) -> list[Dense | Sparse]:
+    """The same; `loosely`: its plain numbers by a loose schema of all metrics, and the rest beside them."""
+    numbers = {name: x for name, x in metrics.items() if loosely and type(x) is float}
+    rest = {name: value for name, value in metrics.items() if name not in numbers}
+    found = [packed(schemas, rest, asks, offset)] if rest else []
+    if numbers:
+        loose = schemas.of((*asks,), (*asks.values(),), loose=True)
+        found.append(dense(loose, [numbers.get(name, NO_VALUE) for name in asks], offset))
+    return found
 
 
 WEIGHTS = st.sampled_from((0, -0.0, 1, 2.5, 512, 0.1, 1e16, 1e300))
@@ -223,11 +227,11 @@ def mixed_windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
                 metrics[name] = value
             offset += 1
             asked = draw(st.sampled_from((usual, usual, other)))
-            line = packed(schemas, metrics, asked, offset, loosely=loosely)
-            if isinstance(line, Sparse):
-                window.add(segment, line)
-            else:
-                batch.run(0, line.schema).add(1, line.t, offset, line.data)
+            for line in parts(schemas, metrics, asked, offset, loosely=loosely):
+                if isinstance(line, Sparse):
+                    window.add(segment, line)
+                else:
+                    batch.run(0, line.schema).add(1, line.t, offset, line.data)
         if laying:
             bundle(batch, schemas)
         for run in batch.runs.values():

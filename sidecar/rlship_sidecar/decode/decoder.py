@@ -7,7 +7,7 @@ three shortcuts, because nearly all lines of a job are alike:
 2. `take_usual`: metrics lines with the metrics that followed those of the line before once already, and barrier
    records.
 3. `Decoder._take_metrics`: other metrics lines. Their values are packed (`shapes`); the few that no shape can hold are
-   kept as they came.
+   kept as they came. Lines whose metrics vary get a loose schema (`governing`), by which `take_usual` reads the next.
 
 `FileReader` reads everything else, and whatever a shortcut declines. `TAKERS` maps each kind of record to its handler.
 Keep these rules when you change a shortcut:
@@ -645,7 +645,8 @@ class Decoder:
         try:
             data = schema.pack_numbers(metrics)
         except (NotDense, OverflowError):
-            packed = self._pack(batch, Metrics(t, step, metrics, body.get("stream") is True), offset)
+            record = Metrics(t, step, metrics, body.get("stream") is True)
+            packed = (self._pack_apart if schema.loose else self._pack)(batch, record, offset)
             if packed is None:
                 return True
             schema, data = packed
@@ -703,6 +704,16 @@ class Decoder:
         if order is not None:
             seen = [seen[place] for place in order]
         return schema, schema.pack(*[x for one, shape in zip(seen, schema.shapes) for x in flat(one, shape)])
+
+    def _pack_apart(self, batch: Batch, record: Metrics, offset: int) -> tuple[Schema, bytes] | None:
+        """The same for a line of a loose schema: its plain numbers are packed by that, the rest as a line beside it."""
+        loose = self._governing.loose
+        numbers = {name: x for name, x in record.m.items() if type(x) is float}
+        if loose is None or not numbers:
+            return self._pack(batch, record, offset)
+        rest = {name: value for name, value in record.m.items() if name not in numbers}
+        self._metrics(batch, record._replace(m=rest), b"", offset)
+        return loose, loose.pack_numbers(numbers)
 
     def _take_record(self, batch: Batch, body: Any, line: bytes, offset: int, pace: BatchLimit, first: bool) -> bool:
         """The general path, for every line that is JSON. False if the line has to wait."""

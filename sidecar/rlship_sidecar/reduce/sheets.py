@@ -166,7 +166,9 @@ def _only(sheet: Sheet, kept: list[int]) -> Sheet:
 
 
 def groups(schemas: tuple[Schema, ...]) -> list[tuple[Schema, ...]]:
-    """Schemas that share metrics together, the others alone."""
+    """Schemas that share metrics together, the others alone. Loose ones come first: the rest of their lines is put over
+    the empty places.
+    """
     return _groups(tuple(sorted(schemas, key=id)))
 
 
@@ -182,7 +184,8 @@ def _groups(schemas: tuple[Schema, ...]) -> list[tuple[Schema, ...]]:
             mine += held
             for member in held:
                 group_of.update(dict.fromkeys(member.names, mine))
-    return [tuple(group) for group in {id(group): group for group in group_of.values()}.values()]
+    found = {id(group): group for group in group_of.values()}.values()
+    return [tuple(sorted(group, key=lambda schema: not schema.loose)) for group in found]
 
 
 class _Target(NamedTuple):
@@ -330,13 +333,13 @@ def _entangled(schemas: Sequence[Schema], blocks: Sequence[Block]) -> bool:
 
 
 def _rounds(rows: Any, offsets: Any) -> Any:
-    """For each line how many lines of its segment stand before it in its file."""
+    """For each line how many lines of its segment stand before it in its file. Parts of one line have one number."""
     sorting = np.lexsort((offsets, rows))
-    ordered = rows[sorting]
-    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    lengths = np.diff(np.r_[begins, len(ordered)])
+    rows, offsets = rows[sorting], offsets[sorting]
+    new_row = np.r_[True, rows[1:] != rows[:-1]]
+    lines = np.cumsum(new_row | np.r_[True, offsets[1:] != offsets[:-1]])
     found = np.empty(len(rows), np.int64)
-    found[sorting] = np.arange(len(rows)) - np.repeat(begins, lengths)
+    found[sorting] = lines - np.maximum.accumulate(np.where(new_row, lines, 0))
     return found
 
 
