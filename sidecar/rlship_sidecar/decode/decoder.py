@@ -94,6 +94,7 @@ _STEPPED = frozenset((Metrics, Span, Event, Sample, BarrierRecord))  # the class
 COMMON = b'{"t":'  # how the common metrics line begins; trying other lines would cost more than it saves
 BARRIER = b'{"kind":"barrier",'
 SPAN = b'{"kind":"span",'
+_NEXT_SPAN = b",\n" + SPAN
 _MAX_SPANS = 256  # that are parsed at once, perhaps for nothing
 
 
@@ -350,15 +351,21 @@ def _ends(spans: Sequence[_Span]) -> list[float]:
     return ends
 
 
-def read_spans(lines: Sequence[bytes], at: int) -> list[_Span]:
-    """The span records from `at` on, up to another line, or one in another form than writers give it."""
-    end = at
-    for line in lines[at : at + _MAX_SPANS]:
-        if not line.startswith(SPAN):
-            break
-        end += 1
+def read_spans(lines: Sequence[bytes], at: int, likely: int) -> list[_Span]:
+    """The span records from `at` on, up to another line, or one in another form than writers give it. It is quick if
+    they are as many as is `likely`.
+    """
+    end = at + likely
+    data = b",\n".join(lines[at:end])
+    if data.count(_NEXT_SPAN) != likely - 1 or (end < len(lines) and lines[end].startswith(SPAN)):
+        end = at
+        for line in lines[at : at + _MAX_SPANS]:
+            if not line.startswith(SPAN):
+                break
+            end += 1
+        data = b",\n".join(lines[at:end])
     try:
-        found: list[_Span] = _parse_spans(b"[%b]" % b",".join(lines[at:end]))
+        found: list[_Span] = _parse_spans(b"[%b]" % data)
         if len(found) == end - at:  # else one line holds two, as each begins like one
             return found
     except (msgspec.DecodeError, ValueError):
@@ -379,7 +386,17 @@ class Decoder:
     the current batch.
     """
 
-    __slots__ = ("_barriers", "_governing", "_habits", "_met", "_spans", "_stream_habits", "barrier_t", "reader")
+    __slots__ = (
+        "_barriers",
+        "_governing",
+        "_habits",
+        "_likely_spans",
+        "_met",
+        "_spans",
+        "_stream_habits",
+        "barrier_t",
+        "reader",
+    )
 
     def __init__(self, schemas: Schemas) -> None:
         self.reader = FileReader()
@@ -387,6 +404,7 @@ class Decoder:
         self._governing = Governing(schemas)
         self._habits = Habits()
         self._stream_habits = Habits()
+        self._likely_spans = 1  # that stand together
         self._met: set[str] = set()  # metrics of lines of loose schemas
         self._spans: dict[str, Run] = {}  # where spans go in this batch, by their names
         self._barriers = BarrierLines(0, None)
@@ -569,7 +587,8 @@ class Decoder:
     ) -> int:
         """Take consecutive span records. Returns where it stopped."""
         reader, begin = self.reader, at
-        found = read_spans(lines, at)
+        found = read_spans(lines, at, self._likely_spans)
+        self._likely_spans = max(1, len(found))
         for step, together in _by_step(found):
             if isinstance(step, msgspec.UnsetType):
                 self._add_stream_spans(batch, together, offsets[at : at + len(together)])

@@ -192,8 +192,8 @@ class Lookback:
                 wanted.update(dict.fromkeys(names, those))
         if not wanted:
             return {}
-        found, names = self._lately(step, wanted), self._sets.names
-        return {f"{self._steps.actor}/{name}": names(found[name]) for name in sorted(found)}
+        found = self._lately(step, wanted)
+        return {f"{self._steps.actor}/{name}": self._sets.names(ranks) for name, ranks in sorted(found.items())}
 
     def _lately(self, step: int, wanted: Mapping[str, RankSet]) -> dict[str, RankSet]:
         """Of the wanted ranks of each metric, those that logged it at one of the last steps that have it."""
