@@ -114,6 +114,24 @@ def test_fast_path_equals_general_path(files: dict[str, bytes], overrides: dict[
         assert exactly(rows) == exactly(slow.final())
 
 
+@CASES
+@given(files=experiments(), overrides=configurations())
+def test_lines_of_varied_metrics_say_the_same_together(
+    files: dict[str, bytes], overrides: dict[str, list[str]]
+) -> None:
+    """Whether such lines share a schema or each has its own, rows are the same, whose values were not finite too."""
+    found = []
+    for sets in (2, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch, simulation(overrides=overrides) as sim:
+            patch.setattr(governing, "OVERLAPPING", sets)
+            for name, data in files.items():
+                sim.write(name, data)
+            sim.finish()
+            rows = sim.final()
+            found.append((exactly(rows), {unit: (row.nonfinite, row.coverage, row.tags) for unit, row in rows.items()}))
+    assert found[0] == found[1]
+
+
 def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> None:
     """A child's barrier of step 0, after its line of step 1, counts until its parent's file is there. Then the row of
     step 0 is made again without it.

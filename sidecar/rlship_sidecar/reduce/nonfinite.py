@@ -68,12 +68,14 @@ class _NonFiniteLines:
 
     def _counted(self, metric: str, schemas: tuple[Schema, ...], others: list[Segment]) -> set[Segment]:
         """The segments with a metric of these blocks, and `others`, that no newer one supersedes."""
-        owners = (segment for schema in schemas for segment in self._owners(schema, metric))
-        if others or any(schema.loose for schema in schemas):
-            return newest([*owners, *others])
-        if schemas not in self._counting:
-            self._counting[schemas] = newest(owners)
-        return self._counting[schemas]
+        blocks = self._window.blocks
+        if not others:
+            if schemas not in self._counting:
+                self._counting[schemas] = newest(owner for schema in schemas for owner in blocks[schema].owners)
+            counted = self._counting[schemas]
+            if not any(schema.loose and not counted.issuperset(blocks[schema].owners) for schema in schemas):
+                return counted
+        return newest([*others, *(owner for schema in schemas for owner in self._owners(schema, metric))])
 
     def _owners(self, schema: Schema, metric: str) -> list[Segment]:
         """The segments of the lines of a block that have a metric of its schema."""
