@@ -21,7 +21,7 @@ _VARIED = 16  # of so many combinations of shapes in one file, further ones have
 # Once so many sets of metrics in a file overlap, each of so many, their lines have one loose schema. It may be so many
 # times emptier than full, and takes in further metrics so often.
 OVERLAPPING, LEAST = 4, 4
-_SPARE, _MAX_GROWTHS = 8, 64
+_SPARE, _MAX_GROWTHS = 4, 64
 
 
 class ShapedSchema(NamedTuple):
