@@ -70,7 +70,12 @@ def name_ranks(runs: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
         replica, first, last = name, low, high
     if last >= first:
         merged.append((replica, first, last))
-    return tuple(f"{name}.{low}" if low == high else f"{name}.{low}-{high}" for name, low, high in merged)
+    return tuple(name_run(*run) for run in merged)
+
+
+def name_run(replica: str, first: int, last: int) -> str:
+    """The name of some neighbours."""
+    return f"{replica}.{first}" if first == last else f"{replica}.{first}-{last}"
 
 
 def count_ranks(names: Iterable[str]) -> int:

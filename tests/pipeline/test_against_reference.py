@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.decode import bundles
+from rlship_sidecar.decode import bundles, governing
 from rlship_sidecar.reduce import unit as reducing
 from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.rows import Row, Sample, Unit
@@ -25,9 +25,11 @@ CASES = statistical(300)
 
 @pytest.fixture(scope="module", autouse=True)
 def few_lines_are_laid_together() -> Iterator[None]:
-    """Two are enough, so that small examples have bundles."""
+    """Two are enough, so that small examples have bundles and lines of loose schemas."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundles, "FEWEST", 2)
+        patch.setattr(governing, "OVERLAPPING", 2)
+        patch.setattr(governing, "LEAST", 1)
         yield
 
 
@@ -110,6 +112,24 @@ def test_fast_path_equals_general_path(files: dict[str, bytes], overrides: dict[
             slow.write(name, data)
         slow.finish()
         assert exactly(rows) == exactly(slow.final())
+
+
+@CASES
+@given(files=experiments(), overrides=configurations())
+def test_lines_of_varied_metrics_say_the_same_together(
+    files: dict[str, bytes], overrides: dict[str, list[str]]
+) -> None:
+    """Whether such lines share a schema or each has its own, rows are the same, whose values were not finite too."""
+    found = []
+    for sets in (2, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch, simulation(overrides=overrides) as sim:
+            patch.setattr(governing, "OVERLAPPING", sets)
+            for name, data in files.items():
+                sim.write(name, data)
+            sim.finish()
+            rows = sim.final()
+            found.append((exactly(rows), {unit: (row.nonfinite, row.coverage, row.tags) for unit, row in rows.items()}))
+    assert found[0] == found[1]
 
 
 def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> None:

@@ -28,7 +28,7 @@ from rlship_formats.reading import (
 )
 from rlship_formats.records import CONFIG, Definition, Open
 from rlship_formats.values import Observations
-from rlship_sidecar.decode import bundles
+from rlship_sidecar.decode import bundles, governing
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import (
     ON_PURPOSE,
@@ -82,13 +82,13 @@ def by_reader(lines: list[bytes]) -> Said:
         elif isinstance(record, Metrics):
             found, dead = record.observed()
             said.dead += [(offset, reason, metric) for metric, reason in dead]
-            values = tuple(sorted((metric, governing(defined, metric), plain(seen)) for metric, seen in found))
+            values = tuple(sorted((metric, governed(defined, metric), plain(seen)) for metric, seen in found))
             said.lines.append((offset, "metrics", segment, placed(record), record.t, values))
         elif isinstance(record, (Span, Event)) and not is_about_writer(record):
             if isinstance(record, Event) and record.tag:
                 said.lines.append((offset, "tag", segment, placed(record), record.t, record.tag))
             t, metric, value, reduce = derive_metric(record)
-            one = (metric, governing(defined, metric, reduce), plain(Observations((value,), None, 0)))
+            one = (metric, governed(defined, metric, reduce), plain(Observations((value,), None, 0)))
             said.lines.append((offset, "metrics", segment, placed(record), t, (one,)))
         elif isinstance(record, Sample):
             facts = (record.table, record.score, record.pri)
@@ -140,7 +140,7 @@ def placed(record: Metrics | Span | Event | Sample) -> int:
     return ON_PURPOSE if record.stream else UNPLACED
 
 
-def governing(defined: dict[str, Definition], metric: str, reduce: tuple[str, ...] = ()) -> Definition:
+def governed(defined: dict[str, Definition], metric: str, reduce: tuple[str, ...] = ()) -> Definition:
     """What governs a metric where the catalogue knows nothing: its latest entry, else the kind's own reductions."""
     asks = defined.get(metric, Definition(()))
     return asks._replace(reduce=asks.reduce or reduce or Definition().reduce, asked=bool(asks.reduce))
@@ -169,11 +169,13 @@ def by_decoder(lines: list[bytes], pieces: list[int]) -> Said:
 
 def add(said: Said, batch: Batch) -> None:
     said.opened = batch.opened or said.opened
+    loose: set[int] = set()  # lines of which a part has a loose schema
     for line in (*batch.lines, *batch.streams, *batch.samples, *batch.tags):
         content: Any
         if isinstance(line, (Dense, Sparse)):
             what, content = "metrics", tuple(sorted((v.metric, v.asks, plain(v.observations)) for v in values_of(line)))
-            beside = said.lines[-1] if isinstance(line, Sparse) and said.lines else None
+            loose.update([line.offset] if isinstance(line, Dense) and line.schema.loose else [])
+            beside = said.lines[-1] if (isinstance(line, Sparse) or line.offset in loose) and said.lines else None
             if beside is not None and beside[:2] == (line.offset, "metrics"):  # the packed part of the same line
                 said.lines[-1] = (*beside[:5], tuple(sorted(beside[5] + content)))
                 continue
@@ -258,6 +260,8 @@ COMMON = st.builds(
             '{{"t":{t}.5,"step":{step},"m":{{"a":"NaN","b":1.5}}}}',
             '{{"t":{t}.5,"step":{step},"m":{{"b":{x}}}}}',
             '{{"t":{t}.5,"step":{step},"m":{{"c":{x}}}}}',
+            '{{"t":{t}.5,"step":{step},"m":{{"b":{x},"a":2,"c":"NaN"}}}}',
+            '{{"t":{t}.5,"step":{step},"m":{{}}}}',
             '{{"t":{t}.5,"step":{step},"m":{{"a":{{"v":[{x}],"w":[0.5]}},"b":{x}}}}}',
             '{{"t":{t}.5,"step":{step},"m":{{"a":{{"v":["Infinity",{x}],"w":[0,2]}},"b":1}}}}',
             '{{"t":{t}.5,"step":{step},"m":{{"a":[{x},1.5],"b":{{"v":[{x}],"w":[2]}}}}}}',
@@ -324,7 +328,7 @@ FILES = st.tuples(OPENINGS, st.lists(st.one_of(RUNS, RUNS, cycles(), ONE), max_s
 )
 
 
-FEW = st.sampled_from((4, 2))  # lines of so many metrics are laid together
+FEW = st.sampled_from((4, 2))  # lines of so many metrics are laid together, and so many sets of metrics are varied
 
 
 @statistical(400)
@@ -336,4 +340,6 @@ def test_the_decoder_says_what_the_reader_says(lines: list[bytes], pieces: list[
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundles, "FEWEST", few)
+        patch.setattr(governing, "OVERLAPPING", few)
+        patch.setattr(governing, "LEAST", few // 2)
         assert by_decoder(lines, pieces) == by_reader(lines)

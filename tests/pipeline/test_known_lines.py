@@ -264,7 +264,10 @@ def told(lines: list[bytes], max_steps: int, last_step: int) -> tuple[list[objec
         at += batch.consumed
         last_step += 1
         schemas.update(one for schema in batch.schemas for one in zip(schema.names, schema.asks))
-        dense = [(*line[:4], repr(values_of(line))) for line in batch.lines]
+        parts: dict[object, list[object]] = {}  # of a line whose metrics vary there may be several
+        for line in batch.lines:
+            parts.setdefault(line[:4], []).extend(values_of(line))
+        dense = [(*line, sorted(map(repr, values))) for line, values in parts.items()]
         streams = [(*line[:4], repr(values_of(line))) if isinstance(line, Dense) else line for line in batch.streams]
         rest = {name: getattr(batch, name) for name in Batch.__slots__ if name not in ("runs", "streams", "schemas")}
         found.append((dense, streams, rest, decoder.t, decoder.barrier_t, decoder.segment))
@@ -281,3 +284,50 @@ def test_files_say_the_same_by_either_way(lines: list[bytes], max_steps: int, la
         patch.setattr(decoder, "BARRIER", b"no line begins like this")
         patch.setattr(decoder, "SPAN", b"no line begins like this")
         assert told(lines, max_steps, last_step) == expected
+
+
+def varied(steps: range, source: random.Random) -> list[bytes]:
+    """Lines that each have some of eight metrics, never the first two together."""
+    names = [f"m{number}" for number in range(8)]
+    lines = []
+    for step in steps:
+        chosen = [name for name in names[step % 2 :: 2] + names[2:] if source.random() < 0.9]
+        metrics = ",".join(f'"{name}":{step}.5' for name in dict.fromkeys([names[step % 2], *chosen]))
+        lines.append(f'{{"t":1763600000.5,"step":{step},"m":{{{metrics}}}}}'.encode())
+    return lines
+
+
+def test_lines_of_varied_metrics_share_a_schema() -> None:
+    """Lines that each have other metrics soon have one schema, in which each has its own values; files of an actor
+    share it. The metrics that are noted are those of lines. A line without any keeps to the general way.
+    """
+    schemas, source = Schemas(), random.Random(7)
+    found = []
+    for _ in range(2):
+        lines = [
+            OPEN,
+            *varied(range(40), source),
+            b'{"t":1763600000.5,"step":40,"m":{}}',
+            *varied(range(41, 50), source),
+        ]
+        batch = Decoder(schemas).decode(lines, range(len(lines)), max_steps=99, last_step=99)
+        (loose,) = {schema for _, schema in batch.runs if schema.loose}
+        assert len(batch.runs[0, loose].steps) >= 40
+        read = [{value.metric: value.observations.xs for value in values_of(line)} for line in batch.lines]
+        assert read == [{name: (x,) for name, x in orjson.loads(line)["m"].items()} for line in lines[1:]]
+        assert batch.names | {name for schema in batch.schemas for name in schema.names} == {
+            f"m{at}" for at in range(8)
+        }
+        found.append(loose)
+    assert found[0] is found[1]
+
+
+def test_a_value_of_another_form_leaves_its_line_in_the_shared_schema() -> None:
+    """Of a line with a weighted value and a dead one only these are apart from the lines whose metrics vary."""
+    lines = [OPEN, *varied(range(20), random.Random(7))]
+    lines.append(b'{"t":1763600000.5,"step":20,"m":{"m2":1.5,"m3":{"v":[2.5],"w":[3]},"m4":"bad","m5":0.5}}')
+    batch = Decoder(Schemas()).decode(lines, range(len(lines)), max_steps=99, last_step=99)
+    last = {line.schema.loose: values_of(line) for line in batch.lines[-2:] if isinstance(line, Dense)}
+    assert [(value.metric, value.observations.xs) for value in last[True]] == [("m2", (1.5,)), ("m5", (0.5,))]
+    assert [(value.metric, value.observations.ws) for value in last[False]] == [("m3", (3.0,))]
+    assert [(dead.offset, dead.metric) for dead in batch.dead] == [(21, "m4")]

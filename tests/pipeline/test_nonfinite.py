@@ -123,3 +123,20 @@ def test_what_is_logged_without_a_step_is_named_with_its_time(sim: Simulation) -
     assert kinds.keys() >= {"clock"} and all(one.ranks == ["0.0"] and one.rows == 1 for one in kinds.values())
     (line,) = [line for line in words(sim) if "over time" in line]
     assert line.startswith("verifier: score was not finite: r0, over time, ")
+
+
+def test_of_varied_metrics_the_newest_life_that_has_one_counts(sim: Simulation) -> None:
+    """A rank's later life supersedes what an earlier one says of a metric only where it has the metric, also where
+    lines of other metrics share a schema.
+    """
+
+    def lines_of(steps: range, but: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+        varied = ({name: 1.0 for place, name in enumerate("abcdef") if place != step % 6} for step in steps)
+        return [
+            record for step, m in zip(steps, varied) for record in (log(step, **(m | but.get(step, {}))), barrier(step))
+        ]
+
+    sim.write("0.jsonl", file(*lines_of(range(14), {9: {"b": "NaN"}, 12: {"a": "NaN"}}), id="w0", beat=10))
+    life = {"id": "w1", "attempt": 1, "t": T0 + 200}
+    sim.write("1.jsonl", file(*lines_of(range(4, 14), {}), **life, beat=10))
+    assert found(sim) == [NonFiniteStatus("trainer", "step", ["trainer/a"], ["0.0"], 1, 12, 12)]

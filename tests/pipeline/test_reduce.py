@@ -22,7 +22,7 @@ from rlship_sidecar.decode import bundles
 from rlship_sidecar.decode.bundles import bundle
 from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.decode.shapes import flat, order_of_shapes, shape_of
+from rlship_sidecar.decode.shapes import NO_VALUE, flat, order_of_shapes, shape_of
 from rlship_sidecar.reduce.custom import GROUP, Customs
 from rlship_sidecar.reduce.general import Manner, reduce_any
 from rlship_sidecar.reduce.naming import Naming
@@ -151,6 +151,19 @@ def packed(schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definit
     return dense(schema, doubles, offset)
 
 
+def parts(
+    schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definition], offset: int, *, loosely: bool
+) -> list[Dense | Sparse]:
+    """The same; `loosely`: its plain numbers by a loose schema of all metrics, and the rest beside them."""
+    numbers = {name: x for name, x in metrics.items() if loosely and type(x) is float}
+    rest = {name: value for name, value in metrics.items() if name not in numbers}
+    found = [packed(schemas, rest, asks, offset)] if rest else []
+    if numbers:
+        loose = schemas.of((*asks,), (*asks.values(),), loose=True)
+        found.append(dense(loose, [numbers.get(name, NO_VALUE) for name in asks], offset))
+    return found
+
+
 WEIGHTS = st.sampled_from((0, -0.0, 1, 2.5, 512, 0.1, 1e16, 1e300))
 MAYBE = st.one_of(NUMBERS, NUMBERS, NUMBERS, st.sampled_from(("NaN", "Infinity")))
 PAIRS = st.lists(st.tuples(MAYBE, WEIGHTS), min_size=1, max_size=4)
@@ -198,7 +211,7 @@ def mixed_windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
     window = UnitLines()
     singly = draw(st.booleans())
     groups = draw(st.lists(st.sampled_from(SINGLES if singly else SETS), min_size=1, max_size=4))
-    alike, laying = draw(st.booleans()), draw(st.booleans())
+    alike, laying, loosely = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
     forms = (NUMBERS, MAYBE, VALUES) if singly else (NUMBERS, MAYBE, PAIRS, SUMMARIES, VALUES)
     kinds = {name: draw(st.sampled_from(forms)) for name in sorted(names)}
     offset = 0
@@ -213,11 +226,12 @@ def mixed_windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
                     value = {"v": [x for x, _ in value], "w": [w for _, w in value]}
                 metrics[name] = value
             offset += 1
-            line = packed(schemas, metrics, draw(st.sampled_from((usual, usual, other))), offset)
-            if isinstance(line, Sparse):
-                window.add(segment, line)
-            else:
-                batch.run(0, line.schema).add(1, line.t, offset, line.data)
+            asked = draw(st.sampled_from((usual, usual, other)))
+            for line in parts(schemas, metrics, asked, offset, loosely=loosely):
+                if isinstance(line, Sparse):
+                    window.add(segment, line)
+                else:
+                    batch.run(0, line.schema).add(1, line.t, offset, line.data)
         if laying:
             bundle(batch, schemas)
         for run in batch.runs.values():

@@ -12,13 +12,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlship_formats.reading import Run
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from rlship_sidecar.run_data.merging import NamedPlace, RunChange, RunData
 from rlship_sidecar.run_data.said import Said
+from rlship_sidecar.store import logged_steps
 from rlship_sidecar.store.changes import MergedRun
+from rlship_sidecar.store.logged_steps import LoggedStep, LoggedSteps
 from rlship_sidecar.store.run_said import changes_of, parts_of, said_by_file
 from rlship_sidecar.store.schema import VERSION
 from rlship_sidecar.store.store import DEAD_DETAILS, Changes, SavedBlock, SavedWriter, Store, StoreUnusable
@@ -536,3 +540,24 @@ def test_a_store_of_before_the_record_run_gets_its_tables(path: Path) -> None:
         store.commit(Changes(said=[("f", "config", b'{"lr":1}')]))
     with opened(path) as store:
         assert said_by_file(store)["f"].tree("config") == {"lr": 1}
+
+
+@given(
+    puts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=20),
+    asked=st.integers(0, 31),
+    again=st.integers(0, 20),
+)
+def test_a_walk_back_has_the_steps_of_the_store(puts: list[tuple[int, int]], asked: int, again: int) -> None:
+    """In whatever order steps are put, a new one or one again, before or after a restart: the steps before another are
+    those of the store, the nearest first, as they were put last.
+    """
+    with scratch() as folder, opened(folder / "store.db") as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logged_steps, "_NEWEST", 4)
+        steps = LoggedSteps(store, "trainer")
+        for place, (step, what) in enumerate(puts):
+            if place == again:
+                steps.flush()
+                steps = LoggedSteps(store, "trainer")
+            steps.put(LoggedStep(step, str(what), None))
+        expected = {step: LoggedStep(step, str(what), None) for step, what in puts if step < asked}
+        assert [*steps.before(asked)] == [expected[step] for step in sorted(expected, reverse=True)]

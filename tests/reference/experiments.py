@@ -35,7 +35,7 @@ AGAIN = ((1, 200.0, 1), (1, 200.0, 3), (0, 60.0, 1), (0, 0.5, 0), (0, 300.0, 2),
 RESIZED = (0, 0, -1, -2, 1)
 # That a process never came, or logged nothing at a step, comes first: so failing examples lose what they do not need.
 FATES = ("never", "whole", "whole", "whole", "whole", "whole", "whole", "short", "rolled back", "late")
-LOGGED = ("nothing", "together", "together", "together", "together", "together", "apart", "first")
+LOGGED = ("nothing", "together", "together", "together", "together", "some", "apart", "first")
 QUIRKS = ("implicit", "no define", "world + 1", "other axis", "no t", "bare", "integer replica", "odd host")
 ENDS = ("exit", "", "exit", "", "roll", "torn", "bare", "error")
 ACCIDENTS = ("value", "dead", "idle", "define", "barrier", "rollback", "time", "collision", "stream", "clock", "dead")
@@ -246,8 +246,11 @@ def step_lines(draw: st.DrawFn, job: Job, step: int, t: float, explicit: bool, a
         return streams
     how = pick(draw, LOGGED)
     metrics = {"first": job.metrics[:1], "nothing": ()}.get(how, job.metrics)
-    entries = [f"{json.dumps(metric)}:{draw(snippets.VALUES)}" for metric in metrics]
-    if how == "together":
+    if how == "some":
+        metrics = tuple(metric for metric in metrics if pick(draw, (False, True)))
+    values = snippets.ANY_NUMBER if how == "some" else snippets.VALUES
+    entries = [f"{json.dumps(metric)}:{draw(values)}" for metric in metrics]
+    if how in ("together", "some"):
         entries = [",".join(entries)]
     lines = [f'{{"t":{t},"step":{step},"m":{{{entry}}}}}'.encode() for entry in entries]
     lines += [stray(draw, job.metrics, step, t) for _ in range(pick(draw, (0, 0, 0, 1, 2)))]

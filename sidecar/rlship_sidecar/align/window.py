@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rlship_sidecar.align.lineage import Segment
 from rlship_sidecar.decode.lines import Dense, SampleLine, Schema, Sparse, StreamLine, TagLine
+from rlship_sidecar.decode.shapes import NO_VALUE
 from rlship_sidecar.rows import Samples
 
 Ended: TypeAlias = "tuple[Segment, float, int, float | None]"
@@ -40,6 +41,11 @@ class Block:
         """The values: one row for each line."""
         data = b"".join([values for _, _, values in self.lines])
         return np.frombuffer(data, np.float64).reshape(len(self.lines), -1)
+
+    def filled(self) -> NDArray[np.bool_]:
+        """Of a loose schema, where a line has a metric."""
+        found: NDArray[np.bool_] = self.matrix() != NO_VALUE
+        return found
 
 
 @dataclass(slots=True)

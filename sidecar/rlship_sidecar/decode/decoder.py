@@ -7,7 +7,7 @@ three shortcuts, because nearly all lines of a job are alike:
 2. `take_usual`: metrics lines with the metrics that followed those of the line before once already, and barrier
    records.
 3. `Decoder._take_metrics`: other metrics lines. Their values are packed (`shapes`); the few that no shape can hold are
-   kept as they came.
+   kept as they came. Lines whose metrics vary get a loose schema (`governing`), by which `take_usual` reads the next.
 
 `FileReader` reads everything else, and whatever a shortcut declines. `TAKERS` maps each kind of record to its handler.
 Keep these rules when you change a shortcut:
@@ -24,7 +24,7 @@ should.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -94,6 +94,7 @@ _STEPPED = frozenset((Metrics, Span, Event, Sample, BarrierRecord))  # the class
 COMMON = b'{"t":'  # how the common metrics line begins; trying other lines would cost more than it saves
 BARRIER = b'{"kind":"barrier",'
 SPAN = b'{"kind":"span",'
+_NEXT_SPAN = b",\n" + SPAN
 _MAX_SPANS = 256  # that are parsed at once, perhaps for nothing
 
 
@@ -245,7 +246,7 @@ def take_usual(
     - The parsers forbid unknown members (`kind` is one), so that a line that says more is declined, not cut. Both need
       `t` and `step` within the bounds of the format: a record without them inherits its `t` or is a dead letter.
     - Of a name that stands twice msgspec takes the last one, as orjson does; an earlier one out of bounds declines.
-    - `pack` stands before the first `append`: if it raises, no column has grown.
+    - `pack` stands before the first `append` and before `pace`: if it raises, nothing has changed.
     - The columns grow one by one and are never read in between, so that their lengths agree whenever the loop ends.
     """
     segment, expected, last = barriers.segment, habits.expected(), habits.last
@@ -271,6 +272,10 @@ def take_usual(
                 elif schema is None:
                     break
                 found = parse(line)
+                try:
+                    data = pack(*doubles_of(found.m))
+                except NotDense:
+                    data = schema.pack_words(doubles_of(found.m))
                 step = found.step
                 if step != before:
                     if (step > last_step or left <= 0) and place >= pace.together:
@@ -278,10 +283,6 @@ def take_usual(
                         break
                     left -= 1
                     before = step
-                try:
-                    data = pack(*doubles_of(found.m))
-                except NotDense:
-                    data = schema.pack_words(doubles_of(found.m))
                 add_data(data)
                 add_step(step)
                 t = found.t
@@ -335,6 +336,13 @@ def _close(batch: Batch, run: Run, begun: int) -> None:
 _step_of = attrgetter("step")
 
 
+def _by_step(spans: list[_Span]) -> Iterable[tuple[Any, list[_Span]]]:
+    """Consecutive spans of one step: mostly all of them."""
+    if len({span.step for span in spans}) == 1:
+        return ((spans[0].step, spans),)
+    return [(step, [*some]) for step, some in groupby(spans, _step_of)]
+
+
 def _ends(spans: Sequence[_Span]) -> list[float]:
     """When spans end, or begin where their end is absurd."""
     ends = [span.t + span.dur for span in spans]
@@ -343,13 +351,21 @@ def _ends(spans: Sequence[_Span]) -> list[float]:
     return ends
 
 
-def read_spans(lines: Sequence[bytes], at: int) -> list[_Span]:
-    """The span records from `at` on, up to another line, or one in another form than writers give it."""
-    end, last = at + 1, min(len(lines), at + _MAX_SPANS)
-    while end < last and lines[end].startswith(SPAN):
-        end += 1
+def read_spans(lines: Sequence[bytes], at: int, likely: int) -> list[_Span]:
+    """The span records from `at` on, up to another line, or one in another form than writers give it. It is quick if
+    they are as many as is `likely`.
+    """
+    end = at + likely
+    data = b",\n".join(lines[at:end])
+    if data.count(_NEXT_SPAN) != likely - 1 or (end < len(lines) and lines[end].startswith(SPAN)):
+        end = at
+        for line in lines[at : at + _MAX_SPANS]:
+            if not line.startswith(SPAN):
+                break
+            end += 1
+        data = b",\n".join(lines[at:end])
     try:
-        found: list[_Span] = _parse_spans(b"[%b]" % b",".join(lines[at:end]))
+        found: list[_Span] = _parse_spans(b"[%b]" % data)
         if len(found) == end - at:  # else one line holds two, as each begins like one
             return found
     except (msgspec.DecodeError, ValueError):
@@ -370,7 +386,17 @@ class Decoder:
     the current batch.
     """
 
-    __slots__ = ("_barriers", "_governing", "_habits", "_spans", "_stream_habits", "barrier_t", "reader")
+    __slots__ = (
+        "_barriers",
+        "_governing",
+        "_habits",
+        "_likely_spans",
+        "_met",
+        "_spans",
+        "_stream_habits",
+        "barrier_t",
+        "reader",
+    )
 
     def __init__(self, schemas: Schemas) -> None:
         self.reader = FileReader()
@@ -378,6 +404,8 @@ class Decoder:
         self._governing = Governing(schemas)
         self._habits = Habits()
         self._stream_habits = Habits()
+        self._likely_spans = 1  # that stand together
+        self._met: set[str] = set()  # metrics of lines of loose schemas
         self._spans: dict[str, Run] = {}  # where spans go in this batch, by their names
         self._barriers = BarrierLines(0, None)
 
@@ -429,9 +457,19 @@ class Decoder:
                 break
             at += 1
         self._end_barriers(batch)
+        if self._governing.loose is not None:
+            self._note_loose(batch)
         bundle(batch, self._governing.schemas)
         batch.consumed = at
         return batch
+
+    def _note_loose(self, batch: Batch) -> None:
+        """Note the metrics of lines of loose schemas that no such line of the file had before."""
+        for run in batch.runs.values():
+            if run.schema.loose:
+                new = run.schema.filled(run.data, self._met)
+                self._met.update(new)
+                batch.names.update(new)
 
     def restore(self, opened: Open, t: float, barrier_t: float | None, marks: Sequence[bytes]) -> None:
         """Restore the state at some offset of the file.
@@ -549,9 +587,9 @@ class Decoder:
     ) -> int:
         """Take consecutive span records. Returns where it stopped."""
         reader, begin = self.reader, at
-        found = read_spans(lines, at)
-        for step, spans in groupby(found, _step_of):
-            together = [*spans]
+        found = read_spans(lines, at, self._likely_spans)
+        self._likely_spans = max(1, len(found))
+        for step, together in _by_step(found):
             if isinstance(step, msgspec.UnsetType):
                 self._add_stream_spans(batch, together, offsets[at : at + len(together)])
             else:
@@ -568,13 +606,15 @@ class Decoder:
     def _add_spans(self, batch: Batch, step: int, spans: Sequence[_Span], offsets: Sequence[int]) -> None:
         """Add consecutive span records of a step, in one line if they are of different names, as usual."""
         ends = _ends(spans)
-        batch.newest_t = max(batch.newest_t, *ends)
+        last = max(ends)
+        if last > batch.newest_t:
+            batch.newest_t = last
         laid = self._governing.spans_together(tuple([span.name for span in spans]))
         if laid is not None:
             run, sort = batch.run(self.reader.segment, laid.schema), laid.sort
             batch.schemas.add(laid.schema)
             data = laid.schema.pack(*sort([span.dur for span in spans]), *sort(ends), *sort(offsets))
-            run.add(step, max(ends), offsets[0], data)
+            run.add(step, last, offsets[0], data)
             return
         runs = self._spans
         for span, end, offset in zip(spans, ends, offsets):
@@ -619,11 +659,13 @@ class Decoder:
         if t > batch.newest_t:
             batch.newest_t = t
         names = tuple(metrics)
-        schema = self._governing.by_names.get(names) or self._governing.schema(names)
+        governing = self._governing
+        schema = governing.stepped(names) if stepped else governing.by_names.get(names) or governing.schema(names)
         try:
-            data = schema.pack(*metrics.values())
+            data = schema.pack_numbers(metrics)
         except (NotDense, OverflowError):
-            packed = self._pack(batch, Metrics(t, step, metrics, body.get("stream") is True), offset)
+            record = Metrics(t, step, metrics, body.get("stream") is True)
+            packed = (self._pack_apart if schema.loose else self._pack)(batch, record, offset)
             if packed is None:
                 return True
             schema, data = packed
@@ -634,7 +676,7 @@ class Decoder:
             batch.streams.append(tuple.__new__(Dense, (step, t, offset, reader.segment, schema, data)))
             return True
         batch.run(reader.segment, schema).add(step, t, offset, data)
-        if schema is not self._habits.last:
+        if schema is not self._habits.last and not schema.loose:
             batch.schemas.add(schema)
         self._habits.note(schema)
         return True
@@ -682,6 +724,16 @@ class Decoder:
             seen = [seen[place] for place in order]
         return schema, schema.pack(*[x for one, shape in zip(seen, schema.shapes) for x in flat(one, shape)])
 
+    def _pack_apart(self, batch: Batch, record: Metrics, offset: int) -> tuple[Schema, bytes] | None:
+        """The same for a line of a loose schema: its plain numbers are packed by that, the rest as a line beside it."""
+        loose = self._governing.loose
+        numbers = {name: x for name, x in record.m.items() if type(x) is float}
+        if loose is None or not numbers:
+            return self._pack(batch, record, offset)
+        rest = {name: value for name, value in record.m.items() if name not in numbers}
+        self._metrics(batch, record._replace(m=rest), b"", offset)
+        return loose, loose.pack_numbers(numbers)
+
     def _take_record(self, batch: Batch, body: Any, line: bytes, offset: int, pace: BatchLimit, first: bool) -> bool:
         """The general path, for every line that is JSON. False if the line has to wait."""
         reader = self.reader
@@ -713,6 +765,7 @@ class Decoder:
         """Other entries govern from here on, or another segment begins."""
         self._habits.forget()
         self._stream_habits.forget()
+        self._met.clear()
         self._spans.clear()
 
     def _begin(self, opened: Open) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rlship_formats.reading import SPAN_REDUCTIONS
 from rlship_formats.records import Definition
 from rlship_sidecar.decode import bundles
-from rlship_sidecar.decode.lines import Schema
+from rlship_sidecar.decode.lines import MAX_KNOWN, Schema
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.decode.shapes import Shape, order_of_shapes, wider
 
 _MAX_SCHEMAS, _MAX_METRICS, _MAX_DERIVED = 64, 1 << 15, 256  # kept for a file
+_NOT_SEEN: Any = object()
 _MAX_SPAN_SETS = 64  # sets of spans that are laid together
 _VARIED = 16  # of so many combinations of shapes in one file, further ones have room for the widest so far
+# Once so many sets of metrics in a file overlap, each of so many, their lines have one loose schema. It may be so many
+# times emptier than full, and takes in further metrics so often.
+OVERLAPPING, LEAST = 4, 4
+_SPARE, _MAX_GROWTHS = 4, 64
 
 
 class ShapedSchema(NamedTuple):
@@ -36,7 +42,7 @@ class Governing:
     """The entries of a file's defines up to some line, and the schemas that they give to its later lines.
 
     `by_names` holds the schemas of lines of plain numbers. The dict stays the same object. `schemas` are those of all
-    files.
+    files. `loose` is the schema of lines with a step whose metrics vary.
     """
 
     __slots__ = (
@@ -46,8 +52,11 @@ class Governing:
         "_by_metric",
         "_by_shapes",
         "_by_spans",
+        "_growths",
+        "_in_loose",
         "_widest",
         "by_names",
+        "loose",
         "schemas",
     )
 
@@ -61,6 +70,9 @@ class Governing:
         self._by_spans: dict[tuple[str, ...], LaidSpans | None] = {}
         self._widest: dict[tuple[str, ...], tuple[Shape, ...]] = {}
         self._by_shapes: dict[tuple[tuple[str, ...], tuple[Shape, ...]], ShapedSchema] = {}
+        self.loose: Schema | None = None
+        self._in_loose: frozenset[str] = frozenset()
+        self._growths = 0
 
     def begin(self, actor: str) -> None:
         """Start with an actor's lines; nothing is defined yet."""
@@ -82,6 +94,29 @@ class Governing:
         _make_room(self.by_names, names)
         self.by_names[schema.names] = schema
         return schema
+
+    def stepped(self, names: tuple[str, ...]) -> Schema:
+        """The same for a line with a step: a loose one where the metrics of such lines vary."""
+        if self.loose is not None and len(names) * _SPARE >= len(self._in_loose) and self._in_loose.issuperset(names):
+            return self.loose
+        return self.by_names.get(names) or self._loosened(names) or self.schema(names)
+
+    def _loosened(self, names: tuple[str, ...]) -> Schema | None:
+        """A loose schema that takes in these metrics; None if they vary too little or too much for one."""
+        if len(names) < LEAST or self._growths >= _MAX_GROWTHS:
+            return None
+        ours = frozenset(names)
+        known = self.by_names if self.loose is None else [self.loose.names]
+        alike = [held for held in known if _SPARE * len(ours.intersection(held)) >= max(len(ours), len(held))]
+        if len(alike) < (OVERLAPPING - 1 if self.loose is None else 1):
+            return None
+        together, most = tuple(dict.fromkeys(chain(*alike, names))), min(_SPARE * len(names), MAX_KNOWN)
+        if len(together) > most or "" in together:
+            return None
+        self.loose = self.schemas.loose(self._actor, together, self.of, most)
+        self._in_loose = frozenset(self.loose.names)
+        self._growths += 1
+        return self.loose
 
     def shaped(self, names: tuple[str, ...], shapes: tuple[Shape, ...]) -> ShapedSchema:
         """A schema with room for values of these shapes for these metrics: exactly, unless shapes vary much."""
@@ -116,8 +151,10 @@ class Governing:
 
     def spans_together(self, names: tuple[str, ...]) -> LaidSpans | None:
         """The schema of spans of these names, laid together; None if they are too few, or repeat, or vary too much."""
-        if names in self._by_spans:
-            return self._by_spans[names]
+        # One look, as hashing many names costs more than the rest.
+        held: LaidSpans | None = self._by_spans.get(names, _NOT_SEEN)
+        if held is not _NOT_SEEN:
+            return held
         if len(self._by_spans) >= _MAX_SPAN_SETS:
             return None
         found = None
@@ -151,6 +188,7 @@ class Governing:
     def _forget(self) -> None:
         for held in (self._by_metric, self._by_derived, self._by_shapes, self._by_spans, self._widest, self.by_names):
             held.clear()
+        self.loose, self._in_loose, self._growths = None, frozenset(), 0
 
 
 def _make_room(known: dict[Any, Any], names: tuple[str, ...]) -> None:

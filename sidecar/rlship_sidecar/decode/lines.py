@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
 from struct import Struct
@@ -17,8 +17,18 @@ from rlship_formats.reading import Clock, Ledger
 from rlship_formats.reading import Run as RunRecord
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Definition, Gap, Open
 from rlship_formats.values import Observations
-from rlship_sidecar.decode.shapes import PLAIN, Shape, flattener, observations_in, stretches_of, type_of, width
+from rlship_sidecar.decode.shapes import (
+    NO_VALUE,
+    PLAIN,
+    Shape,
+    flattener,
+    observations_in,
+    stretches_of,
+    type_of,
+    width,
+)
 
+_NO_VALUE = struct.pack("d", NO_VALUE)
 NotDense = struct.error  # raised when something other than plain numbers is packed
 
 
@@ -42,6 +52,9 @@ class Schema:
 
     The metrics stand in the order of their shapes. `stretches` are those of one shape, `width` is how many doubles a
     line has. `bundled`: the time of each metric and the byte of its line stand after the values (`decode/bundles.py`).
+
+    `loose`: a line has at least one of the metrics, all of them plain numbers, and `NO_VALUE` in the places of the
+    others. For a line without any of them `pack` raises ValueError.
     """
 
     __slots__ = (
@@ -51,6 +64,7 @@ class Schema:
         "asks",
         "bundled",
         "is_plain",
+        "loose",
         "names",
         "pack",
         "shapes",
@@ -66,9 +80,11 @@ class Schema:
         shapes: tuple[Shape, ...] | None = None,
         *,
         bundled: bool = False,
+        loose: bool = False,
     ) -> None:
-        self.is_plain = shapes is None and not bundled
+        self.is_plain = shapes is None and not (bundled or loose)
         self.bundled = bundled
+        self.loose = loose
         shapes = (PLAIN,) * len(names) if shapes is None else shapes
         self.names = names
         self.asks = asks
@@ -78,6 +94,8 @@ class Schema:
         self.streamed = any(ask.stream for ask in asks)
         # A nameless metric is a dead value.
         self.pack = _not_dense if "" in names else Struct(f"{self.width}d").pack
+        if loose:
+            self.pack = _some(self.pack, self.width)
         self._parse: Callable[[bytes], Any] | None = None
         self._parse_stream: Callable[[bytes], Any] | None = None
         self._doubles: Callable[[Any], Sequence[Any]] | None = None
@@ -87,15 +105,27 @@ class Schema:
         doubles = struct.unpack(f"{self.width}d", data)
         found, at = [], 0
         for name, asks, shape in zip(self.names, self.asks, self.shapes):
-            found.append(Value(name, asks, observations_in(shape, doubles[at : at + width(shape)])))
+            if not self.loose or doubles[at] != NO_VALUE:
+                found.append(Value(name, asks, observations_in(shape, doubles[at : at + width(shape)])))
             at += width(shape)
         return tuple(found)
+
+    def pack_numbers(self, metrics: Mapping[str, Any]) -> bytes:
+        """Pack the plain numbers of a line's metrics. Raises NotDense or OverflowError where they are not."""
+        if self.loose:
+            return self.pack(*[metrics.get(name, NO_VALUE) for name in self.names])
+        return self.pack(*metrics.values())
 
     def places(self, data: bytes) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Of a bundled line, the time of each metric and the byte where its line begins."""
         count = len(self.names)
         doubles = struct.unpack(f"{2 * count}d", data[8 * (self.width - 2 * count) :])
         return doubles[:count], tuple(map(int, doubles[count:]))
+
+    def filled(self, lines: Sequence[bytes], but: Container[str]) -> list[str]:
+        """The metrics that one of some packed lines of a loose schema has, less those of `but`."""
+        left = [(name, slice(8 * at, 8 * at + 8)) for at, name in enumerate(self.names) if name not in but]
+        return [name for name, place in left if any(data[place] != _NO_VALUE for data in lines)]
 
     @property
     def parse(self) -> Callable[[bytes], Any]:
@@ -105,7 +135,8 @@ class Schema:
         For other lines it raises ValueError or msgspec.DecodeError.
         """
         if self._parse is None:
-            self._parse = _parser(self.names, self.shapes, [("t", Time), ("step", Step)], [])
+            before = [("t", Time), ("step", Step)]
+            self._parse = _parser(self.names, self.shapes, before, [], loose=self.loose)
         return self._parse
 
     @property
@@ -128,21 +159,24 @@ class Schema:
 
 
 def _parser(
-    names: tuple[str, ...], shapes: tuple[Shape, ...], before: list[Any], behind: list[Any]
+    names: tuple[str, ...], shapes: tuple[Shape, ...], before: list[Any], behind: list[Any], *, loose: bool = False
 ) -> Callable[[bytes], Any]:
     """A parser of lines with these metrics, with members around them. It compares names in place and makes no keys."""
-    line = _line_type(names, shapes, before, behind)
+    line = _line_type(names, shapes, before, behind, loose=loose)
     return _unreadable if line is None else msgspec.json.Decoder(line).decode
 
 
 def _line_type(
-    names: tuple[str, ...], shapes: tuple[Shape, ...], before: list[Any], behind: list[Any]
+    names: tuple[str, ...], shapes: tuple[Shape, ...], before: list[Any], behind: list[Any], *, loose: bool = False
 ) -> type[msgspec.Struct] | None:
-    """The type of such lines; None if there are too many names, or one that JSON writes escaped."""
+    """The type of such lines; None if there are too many names, or one that JSON writes escaped. `loose`: they may
+    lack metrics.
+    """
     if len(names) > MAX_KNOWN:
         return None
-    fields = [(f"f{index}", type_of(shape)) for index, shape in enumerate(shapes)]
-    rename = {field: name for (field, _), name in zip(fields, names)}
+    default = (NO_VALUE,) if loose else ()
+    fields = [(f"f{index}", type_of(shape), *default) for index, shape in enumerate(shapes)]
+    rename = {f"f{index}": name for index, name in enumerate(names)}
     try:
         values = msgspec.defstruct("values", fields, rename=rename, forbid_unknown_fields=True, gc=False)
     except ValueError:
@@ -162,6 +196,19 @@ def chain_parser(schemas: Sequence[Schema]) -> Callable[[bytes], Any]:
 
 def _unreadable(line: bytes) -> Any:
     raise ValueError
+
+
+def _some(pack: Callable[..., bytes], width: int) -> Callable[..., bytes]:
+    """Pack values of which at least one is there."""
+    nothing = pack(*[NO_VALUE] * width)
+
+    def pack_some(*values: Any) -> bytes:
+        data = pack(*values)
+        if data == nothing:
+            raise ValueError
+        return data
+
+    return pack_some
 
 
 def _not_dense(*values: Any) -> bytes:

@@ -14,7 +14,7 @@ Lookup = Callable[[str, str], Definition | None]  # returns the defaults of an a
 _DEFAULT = Definition()
 _MAX_NAMES = 10_000
 _MAX_SCHEMAS, _MAX_METRICS = 1024, 1 << 18  # kept schemas, and metrics in all of them
-_MAX_BUNDLES, _MAX_CHAINS = 256, 64
+_MAX_BUNDLES, _MAX_CHAINS, _MAX_LOOSE = 256, 64, 64
 
 
 class Defaults(dict[str, Definition]):
@@ -56,9 +56,10 @@ class Schemas:
 
     def __init__(self, lookup: Lookup = nothing_known) -> None:
         self._lookup = lookup
-        self._known: dict[tuple[tuple[str, ...], tuple[Definition, ...], tuple[Shape, ...] | None, bool], Schema] = {}
+        self._known: dict[tuple[Any, ...], Schema] = {}
         self._bundles: dict[tuple[Schema, ...], Schema | None] = {}
         self._chains: dict[tuple[Schema, ...], LineChain | None] = {}
+        self._loose: dict[str, Schema] = {}  # by actor, the newest
         self._metrics = 0
         self._defaults: dict[str, Defaults] = {}
 
@@ -68,21 +69,42 @@ class Schemas:
         asks: tuple[Definition, ...],
         shapes: tuple[Shape, ...] | None = None,
         bundled: bool = False,
+        loose: bool = False,
     ) -> Schema:
         """The schema of these metrics, in the order of their shapes; without shapes all are plain.
 
         The cache is emptied when a job keeps inventing metrics. That costs only speed.
         """
         shapes = shapes if shapes is not None and any(shapes) else None
-        schema = self._known.get((names, asks, shapes, bundled))
+        key = names, asks, shapes, bundled, loose
+        schema = self._known.get(key)
         if schema is None:
-            schema = Schema(names, asks, shapes, bundled=bundled)
+            schema = Schema(names, asks, shapes, bundled=bundled, loose=loose)
             self._metrics += len(names)
             if len(self._known) >= _MAX_SCHEMAS or self._metrics > _MAX_METRICS:
                 self._known.clear()
                 self._metrics = len(names)
-            self._known[names, asks, shapes, bundled] = schema
+            self._known[key] = schema
         return schema
+
+    def loose(self, actor: str, names: Sequence[str], asks_of: Callable[[str], Definition], most: int) -> Schema:
+        """A loose schema for lines with some of these metrics.
+
+        Files of an actor share it where it can be, with the metrics of all of them: then their lines stand in one block
+        of a step. It has at most `most` metrics, or just these.
+        """
+        held = self._loose.get(actor)
+        if held is not None and tuple(map(asks_of, held.names)) == held.asks:
+            together = tuple(dict.fromkeys((*held.names, *names)))
+            if len(together) == len(held.names) <= most:
+                return held
+            if len(together) <= most:
+                names = together
+        found = self.of(tuple(names), tuple(map(asks_of, names)), loose=True)
+        if len(self._loose) >= _MAX_LOOSE:
+            self._loose.clear()
+        self._loose[actor] = found
+        return found
 
     def bundle(self, parts: tuple[Schema, ...]) -> Schema | None:
         """The schema of lines of these schemas laid together; None if they share a metric."""

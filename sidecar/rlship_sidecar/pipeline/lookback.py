@@ -12,29 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
 
-from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.reduce.logged import (
     Logged,
     PlainKey,
-    Ranks,
     decode_logged,
-    decode_ranks,
     encode_logged,
-    encode_ranks,
     plain_key,
+    ranks_of,
     who_logged,
 )
-from rlship_sidecar.rows import RankName
+from rlship_sidecar.reduce.rank_sets import RankSet, RankSets, decode_ranks
 from rlship_sidecar.store.logged_steps import LoggedStep, LoggedSteps
 
-_MAX_PATTERNS = 1024
+_MAX_PATTERNS, _MAX_TEXT = 1024, 1 << 24  # kept patterns, and characters of their JSON
 
 Short = dict[str, tuple[str, ...]]  # names of ranks by `<actor>/<metric>`
 
@@ -45,7 +41,7 @@ class _KnownMetric:
 
     number: int
     first: int
-    ranks: Ranks
+    ranks: RankSet
 
 
 @dataclass(slots=True, eq=False)
@@ -58,33 +54,9 @@ class _Pattern:
 
     logged: Logged
     text: str
-    suspects: dict[Ranks, list[str]] = field(default_factory=dict)
+    suspects: dict[RankSet, list[str]] = field(default_factory=dict)
     version: int = -1
     since: int | None = None
-
-
-@lru_cache(1024)
-def _names_of(ranks: Ranks) -> tuple[str, ...]:
-    """The names of ranks, which are often those of an earlier step."""
-    return rank_names(ranks)
-
-
-# Metrics of one line are logged by the same ranks, of which there may be thousands: what follows is found once for all.
-
-
-@lru_cache(16)
-def _joined(known: Ranks, ranks: Ranks) -> Ranks:
-    return known | ranks
-
-
-@lru_cache(16)
-def _others(known: Ranks, ranks: Ranks) -> Ranks:
-    return known - ranks
-
-
-@lru_cache(16)
-def _text_of(ranks: Ranks) -> str:
-    return encode_ranks(ranks)
 
 
 class LookedBack(NamedTuple):
@@ -101,13 +73,16 @@ class Lookback:
         self._steps = steps
         self._window = window
         self._highest = steps.highest()
+        kept = steps.metrics()
+        self._sets = RankSets().meeting(rank for _, _, _, ranks in kept for rank in decode_ranks(ranks))
         self._metrics = {
-            metric: _KnownMetric(number, first, decode_ranks(ranks)) for metric, number, first, ranks in steps.metrics()
+            metric: _KnownMetric(number, first, self._sets.decode(ranks)) for metric, number, first, ranks in kept
         }
         self._names = {metric.number: name for name, metric in self._metrics.items()}
         self._version = 0  # counts changes of any metric's ranks
         self._by_key: dict[PlainKey, _Pattern] = {}
         self._by_text: dict[str, _Pattern] = {}
+        self._kept_text = 0
 
     def look(self, step: int, window: UnitLines, roster: Roster, *, whole: bool) -> LookedBack:
         """Keep which ranks logged what at a step.
@@ -143,29 +118,47 @@ class Lookback:
         key = plain_key(window, roster)
         pattern = None if key is None else self._by_key.get(key)
         if pattern is None:
-            pattern = self._pattern(step, who_logged(window))
+            self._meet(window)
+            pattern = self._pattern(step, who_logged(window, self._sets))
             if key is not None:
                 if len(self._by_key) >= _MAX_PATTERNS:
                     self._by_key.clear()
                 self._by_key[key] = pattern
         return pattern
 
+    def _meet(self, window: UnitLines) -> None:
+        """Take in the ranks of a window. Where that makes other sets of ranks, all that is kept is made again."""
+        before = self._sets
+        self._sets = before.meeting(ranks_of(window))
+        if self._sets is not before:
+            for metric in self._metrics.values():
+                metric.ranks = self._sets.decode(before.encode(metric.ranks))
+            self._forget()
+
+    def _forget(self) -> None:
+        """Empty the caches. That costs only speed."""
+        self._by_key.clear()
+        self._by_text.clear()
+        self._kept_text = 0
+
     def _pattern(self, step: int, logged: Logged) -> _Pattern:
         for name in logged:
             if name not in self._metrics:
-                metric = self._metrics[name] = _KnownMetric(len(self._metrics), step, frozenset())
+                metric = self._metrics[name] = _KnownMetric(len(self._metrics), step, 0)
                 self._names[metric.number] = name
-        text = encode_logged(logged, {name: self._metrics[name].number for name in logged})
+        text = encode_logged(logged, {name: self._metrics[name].number for name in logged}, self._sets)
         return self._remembered(text, logged)
 
     def _decoded(self, text: str) -> _Pattern:
-        return self._by_text.get(text) or self._remembered(text, decode_logged(text, self._names))
+        return self._by_text.get(text) or self._remembered(text, decode_logged(text, self._names, self._sets.decode))
 
     def _remembered(self, text: str, logged: Logged) -> _Pattern:
         pattern = self._by_text.get(text)
         if pattern is None:
-            if len(self._by_text) >= _MAX_PATTERNS:
-                self._by_text.clear()
+            self._kept_text += len(text)
+            if len(self._by_text) >= _MAX_PATTERNS or self._kept_text > _MAX_TEXT:
+                self._forget()
+                self._kept_text = len(text)
             pattern = self._by_text[text] = _Pattern(logged, text)
         return pattern
 
@@ -174,54 +167,54 @@ class Lookback:
         if pattern.since is None or step < pattern.since:
             for name, ranks in pattern.logged.items():
                 metric = self._metrics[name]
-                if not ranks <= metric.ranks or step < metric.first:
-                    self._version += not ranks <= metric.ranks
-                    metric.ranks, metric.first = _joined(metric.ranks, ranks), min(metric.first, step)
-                    self._steps.put_metric(name, metric.number, metric.first, _text_of(metric.ranks))
+                new = ranks & ~metric.ranks
+                if new or step < metric.first:
+                    self._version += bool(new)
+                    metric.ranks, metric.first = metric.ranks | ranks, min(metric.first, step)
+                    self._steps.put_metric(name, metric.number, metric.first, self._sets.encode(metric.ranks))
             pattern.since = step
         if pattern.version != self._version:
             pattern.version = self._version
             pattern.suspects = {}
             for name, ranks in pattern.logged.items():
-                if others := _others(self._metrics[name].ranks, ranks):
+                if others := self._metrics[name].ranks & ~ranks:
                     pattern.suspects.setdefault(others, []).append(name)
 
     # Looking back, and ahead ---------------------------------------------------------------------------------------
 
     def _short(self, step: int, pattern: _Pattern, roster: Roster) -> Short:
-        wanted: dict[str, Ranks] = {}
-        passed: Ranks | None = None
+        wanted: dict[str, RankSet] = {}
+        passed: RankSet | None = None
         for ranks, names in pattern.suspects.items():
             if passed is None:
-                passed = roster.passed(step)
+                passed = self._sets.of(roster.passed(step))
             if those := ranks & passed:
                 wanted.update(dict.fromkeys(names, those))
         if not wanted:
             return {}
         found = self._lately(step, wanted)
-        return {f"{self._steps.actor}/{name}": _names_of(found[name]) for name in sorted(found)}
+        return {f"{self._steps.actor}/{name}": self._sets.names(ranks) for name, ranks in sorted(found.items())}
 
-    def _lately(self, step: int, wanted: Mapping[str, Ranks]) -> dict[str, Ranks]:
+    def _lately(self, step: int, wanted: Mapping[str, RankSet]) -> dict[str, RankSet]:
         """Of the wanted ranks of each metric, those that logged it at one of the last steps that have it."""
         left = {name: self._window for name in wanted if self._metrics[name].first < step}
-        found: dict[str, Ranks] = {}
-        if not left:
-            return found
-        for earlier in self._steps.before(step):
+        unseen = dict(wanted)
+        for earlier in self._steps.before(step) if left else ():
             logged = self._decoded(earlier.ranks).logged
-            for name in [name for name in left if name in logged]:
-                if hits := wanted[name] & logged[name]:
-                    found[name] = found[name] | hits if name in found else hits
-                left[name] -= 1
-                if not left[name] or found.get(name) == wanted[name] or self._metrics[name].first >= earlier.step:
-                    del left[name]
+            for name in [*left]:
+                ranks = logged.get(name)
+                if ranks is not None:
+                    unseen[name] &= ~ranks
+                    left[name] -= 1
+                    if not (left[name] and unseen[name]) or self._metrics[name].first >= earlier.step:
+                        del left[name]
             if not left:
                 break
-        return found
+        return {name: seen for name, ranks in wanted.items() if (seen := ranks & ~unseen[name])}
 
     def _affected(self, step: int, differing: Iterable[str]) -> list[int]:
         """The later steps that have one of these metrics and look back as far as this step."""
-        left = {name: self._window for name in differing if len(self._metrics[name].ranks) > 1}
+        left = {name: self._window for name in differing if self._metrics[name].ranks.bit_count() > 1}
         found: list[int] = []
         if not left or step >= self._highest:
             return found
@@ -241,5 +234,4 @@ class Lookback:
 
 
 def _union(one: Logged, other: Logged) -> Logged:
-    no_rank: frozenset[RankName] = frozenset()
-    return {name: one.get(name, no_rank) | other.get(name, no_rank) for name in {**one, **other}}
+    return {name: one.get(name, 0) | other.get(name, 0) for name in {**one, **other}}

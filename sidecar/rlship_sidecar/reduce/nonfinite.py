@@ -6,6 +6,7 @@ A row counts such observations, and its values are made without them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,17 +63,26 @@ class _NonFiniteLines:
         for schema in schemas:
             bad.update(self._of_block(schema, schema.names.index(metric)))
         if self._superseding and bad:
-            bad &= self._counted(schemas, [segment for segment, _ in sparse])
+            bad &= self._counted(metric, schemas, [segment for segment, _ in sparse])
         return frozenset(segment.writer.rank for segment in bad)
 
-    def _counted(self, schemas: tuple[Schema, ...], others: list[Segment]) -> set[Segment]:
+    def _counted(self, metric: str, schemas: tuple[Schema, ...], others: list[Segment]) -> set[Segment]:
         """The segments with a metric of these blocks, and `others`, that no newer one supersedes."""
-        owners = (segment for schema in schemas for segment in self._window.blocks[schema].owners)
-        if others:
-            return newest([*owners, *others])
-        if schemas not in self._counting:
-            self._counting[schemas] = newest(owners)
-        return self._counting[schemas]
+        blocks = self._window.blocks
+        if not others:
+            if schemas not in self._counting:
+                self._counting[schemas] = newest(owner for schema in schemas for owner in blocks[schema].owners)
+            counted = self._counting[schemas]
+            if not any(schema.loose and not counted.issuperset(blocks[schema].owners) for schema in schemas):
+                return counted
+        return newest([*others, *(owner for schema in schemas for owner in self._owners(schema, metric))])
+
+    def _owners(self, schema: Schema, metric: str) -> list[Segment]:
+        """The segments of the lines of a block that have a metric of its schema."""
+        block = self._window.blocks[schema]
+        if not schema.loose:
+            return block.owners
+        return [*compress(block.owners, block.filled()[:, schema.names.index(metric)])]
 
     def _of_block(self, schema: Schema, place: int) -> Iterator[Segment]:
         block = self._window.blocks[schema]

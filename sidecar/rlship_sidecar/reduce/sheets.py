@@ -82,13 +82,20 @@ def sheets_of(window: UnitLines, roster: Roster) -> Sheets | None:
 
 
 def _as_they_are(schemas: list[Schema], blocks: Mapping[Schema, Block], order: Order) -> list[Sheet]:
-    """Sheets of blocks whose lines are of the same segments, one of each. The plain numbers of all make one sheet."""
+    """Sheets of blocks whose lines are of the same segments, one of each. The plain numbers of all make one sheet; a
+    loose schema has its own.
+    """
     sheets: list[Sheet] = []
     plain: list[Doubles] = []
     for schema in schemas:
         matrix = blocks[schema].matrix()
         if order.places is not None:
             matrix = matrix[list(order.places)]
+        if schema.loose:
+            parts = ObservedParts(matrix[:, :, np.newaxis], None)
+            sheet = Sheet(_of_stretch(schema, schema.stretches[0]), order, matrix, parts, ragged=True)
+            sheets.append(_only(sheet, np.flatnonzero((matrix != NO_VALUE).any(axis=0)).tolist()))
+            continue
         for stretch in schema.stretches:
             values = matrix[:, stretch.columns]
             if stretch.shape == PLAIN:
@@ -97,7 +104,8 @@ def _as_they_are(schemas: list[Schema], blocks: Mapping[Schema, Block], order: O
                 sheets.append(Sheet(_of_stretch(schema, stretch), order, None, _parts(values, stretch)))
     if plain:
         matrix = plain[0] if len(plain) == 1 else np.concatenate(plain, axis=1)
-        sheets.insert(0, Sheet(_plain_of(tuple(schemas)), order, matrix, ObservedParts(matrix[:, :, np.newaxis], None)))
+        exact = tuple([schema for schema in schemas if not schema.loose])
+        sheets.insert(0, Sheet(_plain_of(exact), order, matrix, ObservedParts(matrix[:, :, np.newaxis], None)))
     return sheets
 
 
@@ -130,10 +138,19 @@ def _plain_of(schemas: tuple[Schema, ...]) -> Headings:
 def _without(sheet: Sheet, others: Collection[str]) -> Sheet | None:
     """A sheet without some metrics; None if nothing is left."""
     kept = [place for place, name in enumerate(sheet.metrics.names) if name not in others]
+    return _only(sheet, kept) if kept else None
+
+
+def _met(sheet: Sheet) -> Sheet | None:
+    """A sheet without the metrics that no line has; None if nothing is left."""
+    kept = np.flatnonzero(sheet.parts.observed.any(axis=0)).tolist()
+    return _only(sheet, kept) if kept else None
+
+
+def _only(sheet: Sheet, kept: list[int]) -> Sheet:
+    """A sheet with these of its metrics."""
     if len(kept) == len(sheet.metrics.names):
         return sheet
-    if not kept:
-        return None
     names = tuple([sheet.metrics.names[place] for place in kept])
     asks = tuple([sheet.metrics.asks[place] for place in kept])
     parts: ObservedParts | SummaryParts
@@ -142,14 +159,16 @@ def _without(sheet: Sheet, others: Collection[str]) -> Sheet | None:
     else:
         parts = sheet.parts.only(kept)
     plain = None if sheet.plain is None else sheet.plain[:, kept]
-    return Sheet(Headings(names, asks), sheet.order, plain, parts, sheet.ragged)
+    return Sheet(_headings(names, asks), sheet.order, plain, parts, sheet.ragged)
 
 
 # Blocks on top of each other ------------------------------------------------------------------------------------------
 
 
 def groups(schemas: tuple[Schema, ...]) -> list[tuple[Schema, ...]]:
-    """Schemas that share metrics together, the others alone."""
+    """Schemas that share metrics together, the others alone. Loose ones come first: the rest of their lines is put over
+    the empty places.
+    """
     return _groups(tuple(sorted(schemas, key=id)))
 
 
@@ -165,7 +184,8 @@ def _groups(schemas: tuple[Schema, ...]) -> list[tuple[Schema, ...]]:
             mine += held
             for member in held:
                 group_of.update(dict.fromkeys(member.names, mine))
-    return [tuple(group) for group in {id(group): group for group in group_of.values()}.values()]
+    found = {id(group): group for group in group_of.values()}.values()
+    return [tuple(sorted(group, key=lambda schema: not schema.loose)) for group in found]
 
 
 class _Target(NamedTuple):
@@ -279,6 +299,8 @@ def _lay(schemas: Sequence[Schema], blocks: Sequence[Block], roster: Roster, oth
         parts = into.parts()
         plain = parts.xs[:, :, 0] if isinstance(parts, ObservedParts) and turns == room == 1 and not weighted else None
         sheets.append(Sheet(metrics, order, plain, parts, ragged=True))
+    if any(schema.loose for schema in schemas):
+        sheets = [sheet for sheet in map(_met, sheets) if sheet is not None]
     return sheets
 
 
@@ -311,13 +333,13 @@ def _entangled(schemas: Sequence[Schema], blocks: Sequence[Block]) -> bool:
 
 
 def _rounds(rows: Any, offsets: Any) -> Any:
-    """For each line how many lines of its segment stand before it in its file."""
+    """For each line how many lines of its segment stand before it in its file. Parts of one line have one number."""
     sorting = np.lexsort((offsets, rows))
-    ordered = rows[sorting]
-    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    lengths = np.diff(np.r_[begins, len(ordered)])
+    rows, offsets = rows[sorting], offsets[sorting]
+    new_row = np.r_[True, rows[1:] != rows[:-1]]
+    lines = np.cumsum(new_row | np.r_[True, offsets[1:] != offsets[:-1]])
     found = np.empty(len(rows), np.int64)
-    found[sorting] = np.arange(len(rows)) - np.repeat(begins, lengths)
+    found[sorting] = lines - np.maximum.accumulate(np.where(new_row, lines, 0))
     return found
 
 

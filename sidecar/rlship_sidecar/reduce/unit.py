@@ -306,7 +306,7 @@ class _SheetValues:
 
     def _add_nonfinite(self, values: dict[str, float], taken: set[str]) -> bool:
         """Add the counts of non-finite observations. False if a key of theirs is another metric's too."""
-        if self._clean is not None:
+        if self._clean is not None or (self._plain is not None and not np.isnan(self._plain).any()):
             return True
         counts = self._over_dirty(self._merged.nonfinite)
         for column in np.flatnonzero(counts > 0).tolist():
@@ -479,7 +479,7 @@ def _add(
 ) -> None:
     """Add the values of a reduction; those that are not finite are underivable."""
     finite = np.isfinite(values)
-    if exists is None and finite.all():
+    if finite.all() and (exists is None or exists.all()):
         made.update(zip(keys, values.tolist()))
         return
     there = np.ones(len(keys), np.bool_) if exists is None else exists

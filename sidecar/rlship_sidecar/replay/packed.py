@@ -94,7 +94,8 @@ class Packing:
         if found is None:
             if len(self._known) >= _MAX_SCHEMAS:
                 self._known.clear()
-            found = self._known[schema] = pickle.dumps((schema.names, schema.asks, schema.shapes, schema.bundled), 5)
+            facts = schema.names, schema.asks, schema.shapes, schema.bundled, schema.loose
+            found = self._known[schema] = pickle.dumps(facts, 5)
         return found
 
     def _place(self, schema: Schema) -> int:

@@ -19,6 +19,7 @@ from rlship_sidecar.pipeline.alert_book import AlertBook
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import NOT_THERE, Source, is_document
 from rlship_sidecar.reduce.logged import decode_logged
+from rlship_sidecar.reduce.rank_sets import decode_ranks
 from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
@@ -252,7 +253,7 @@ def _stopped(steps: LoggedSteps, actor: str, made: Steps, short: Mapping[str, It
     newest = next(steps.before(made.last + 1), None)
     if newest is None:
         return {}
-    logged = decode_logged(newest.ranks, {number: metric for metric, number, _, _ in steps.metrics()})
+    logged = decode_logged(newest.ranks, {number: metric for metric, number, _, _ in steps.metrics()}, decode_ranks)
     said = orjson.loads(newest.short or "{}")
     present = {rank for ranks in logged.values() for rank in ranks}
     found: dict[str, list[str]] = {}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.tables import StoreTables
 
 _PAGE, _MAX_PAGE = 32, 4096  # steps of the first query of a walk, and of later ones at most
+_NEWEST = 64  # steps that are kept at hand: a walk back seldom goes further
+
+
+_number = attrgetter("step")
 
 
 class LoggedStep(NamedTuple):
@@ -23,12 +29,13 @@ class LoggedStep(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LoggedSteps:
     """The steps of one actor. Those that were put wait until `flush`, or until a question, because many at a time cost
-    less.
+    less. The newest ones are at hand: all that there are from the first of them on.
     """
 
     ledger: StoreTables
     actor: str
     _waiting: list[LoggedStep] = field(default_factory=list)
+    _newest: list[LoggedStep] = field(default_factory=list)
 
     def flush(self) -> None:
         """Hand over the steps that wait. Call it before a commit."""
@@ -46,6 +53,13 @@ class LoggedSteps:
 
     def put(self, step: LoggedStep) -> None:
         """Keep a step, in place of the same one."""
+        newest = self._newest
+        if newest and step.step >= newest[0].step:
+            at = bisect_left(newest, step.step, key=_number)
+            newest[at : at + (at < len(newest) and newest[at].step == step.step)] = [step]
+            del newest[: max(0, len(newest) - _NEWEST)]
+        elif not newest and step.step > self.highest():
+            newest.append(step)
         self._waiting.append(step)
 
     def highest(self) -> int:
@@ -56,6 +70,10 @@ class LoggedSteps:
 
     def before(self, step: int) -> Iterator[LoggedStep]:
         """The steps below one, the nearest first. They must not change meanwhile."""
+        newest = self._newest
+        if newest and step > newest[0].step:
+            yield from reversed(newest[: bisect_left(newest, step, key=_number)])
+            step = newest[0].step
         page = _PAGE
         while found := self._ask("step < ? order by step desc", (step,), page):
             yield from found
