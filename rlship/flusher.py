@@ -23,6 +23,9 @@ if TYPE_CHECKING:
         def collect(self) -> float | None:
             """Put batched observations into the buffer. Returns the seconds until the next call; None: the usual."""
 
+        def look(self) -> bool:
+            """Look around, which may take a while: no line waits for it. Returns whether there is more to write."""
+
         def encode(self, items: list[str | Note], steps: list[int | None]) -> tuple[list[str], list[int | None], int]:
             """Make lines of what the buffer held. They have some bytes fewer than the buffer counts: the number."""
 
@@ -196,6 +199,8 @@ class Flusher:
                     self._failing, state.backoff = False, timing.backoff
                     state.network = None  # another filesystem may be mounted there now
                     self._rounds.well()
+                    continue
+                if closing is None and self._rounds.look():
                     continue
                 self._done = asked
                 if closing is not None and self.file.idle and self._buffer.empty:
