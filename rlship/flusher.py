@@ -207,7 +207,9 @@ class Flusher:
                     self._done = -1
                     self.file.close()
                     return
-                wait = timing.lull if self._lulling else timing.flush
+                # What came while lines were written, as when a disk is slow to make the file, waits no longer for that.
+                least = min(timing.lull, timing.flush)
+                wait = timing.lull if self._lulling else max(least, timing.flush - state.writing)
                 if state.unsynced:
                     wait = min(wait, max(0.0, state.next_sync - time.monotonic()))
             except Exception as error:  # noqa: BLE001 - any error is reported once, and the job goes on
@@ -234,6 +236,7 @@ class Flusher:
 
     def _write(self, state: _State, closing: float | None) -> None:
         """Write the lines in the buffer and those left from earlier rounds."""
+        began = time.monotonic()
         if state.network is None:
             state.network = self._rounds.network()
         if not self._failing:
@@ -259,6 +262,7 @@ class Flusher:
             state.unsynced = True
             if probe:
                 probe.wrote()
+        state.writing = time.monotonic() - began
 
     def _sync(self, state: _State, due: bool) -> None:
         """Make written lines visible to others, on a network filesystem at most every `timing.sync` seconds."""
@@ -288,7 +292,18 @@ class Flusher:
 class _State:
     """The state that one round of the thread leaves for the next. Plain data."""
 
-    __slots__ = ("backoff", "excess", "last_line", "lulled", "network", "next_sync", "soon", "unsynced", "woken")
+    __slots__ = (
+        "backoff",
+        "excess",
+        "last_line",
+        "lulled",
+        "network",
+        "next_sync",
+        "soon",
+        "unsynced",
+        "woken",
+        "writing",
+    )
 
     def __init__(self, timing: Timing) -> None:
         self.network: bool | None = None
@@ -301,3 +316,4 @@ class _State:
         self.excess = 0  # bytes that the buffer counts for lines that turned out shorter than their notes said
         self.woken = -math.inf  # when a call last woke the thread
         self.lulled = 0.0  # when the lull began
+        self.writing = 0.0  # seconds that the newest round took to collect and write lines
