@@ -59,7 +59,7 @@ class ArrivedArtifact(_Client):  # type: ignore[misc]  # the client is not insta
 
 
 def arrived(artifact: Any, base: type, run: Any, aliases: Any) -> bool:
-    """Let an artifact that `run` logged behave as one that has arrived. False for what is none, such as a path."""
+    """Let an artifact that `run` logged behave as one that has arrived. False for a path."""
     if not isinstance(artifact, base):
         return False
     kind = type(artifact)

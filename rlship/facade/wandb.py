@@ -117,7 +117,8 @@ class Facade:
             self._replace("login", self._keys.login)
         self._keys.watch()
         self._keys.give_dummy()
-        self._real_restore, self._real_teardown = getattr(module, "restore", None), getattr(module, "teardown", None)
+        self._real_restore: Any = getattr(module, "restore", None)
+        self._real_teardown: Any = getattr(module, "teardown", None)
         if self._real_restore is not None:
             self._replace("restore", self._restore)
         if self._real_teardown is not None:
@@ -292,7 +293,7 @@ class Facade:
             recorder.about(**facts)
 
     def _open_run(self) -> Any:
-        """The newest run that is recorded in place of the client's; None if there is none."""
+        """The newest run that is recorded in place of the client's; None without one."""
         mine = self._runs and self._pid == os.getpid() and not self._runs[-1]._rlship.beside
         return self._runs[-1] if mine else None
 
