@@ -23,6 +23,9 @@ if TYPE_CHECKING:
         def collect(self) -> float | None:
             """Put batched observations into the buffer. Returns the seconds until the next call; None: the usual."""
 
+        def look(self) -> bool:
+            """Look around, which may take a while: no line waits for it. Returns whether there is more to write."""
+
         def encode(self, items: list[str | Note], steps: list[int | None]) -> tuple[list[str], list[int | None], int]:
             """Make lines of what the buffer held. They have some bytes fewer than the buffer counts: the number."""
 
@@ -197,12 +200,16 @@ class Flusher:
                     state.network = None  # another filesystem may be mounted there now
                     self._rounds.well()
                     continue
+                if closing is None and self._rounds.look():
+                    continue
                 self._done = asked
                 if closing is not None and self.file.idle and self._buffer.empty:
                     self._done = -1
                     self.file.close()
                     return
-                wait = timing.lull if self._lulling else timing.flush
+                # What came while lines were written, as when a disk is slow to make the file, waits no longer for that.
+                least = min(timing.lull, timing.flush)
+                wait = timing.lull if self._lulling else max(least, timing.flush - state.writing)
                 if state.unsynced:
                     wait = min(wait, max(0.0, state.next_sync - time.monotonic()))
             except Exception as error:  # noqa: BLE001 - any error is reported once, and the job goes on
@@ -229,6 +236,7 @@ class Flusher:
 
     def _write(self, state: _State, closing: float | None) -> None:
         """Write the lines in the buffer and those left from earlier rounds."""
+        began = time.monotonic()
         if state.network is None:
             state.network = self._rounds.network()
         if not self._failing:
@@ -254,6 +262,7 @@ class Flusher:
             state.unsynced = True
             if probe:
                 probe.wrote()
+        state.writing = time.monotonic() - began
 
     def _sync(self, state: _State, due: bool) -> None:
         """Make written lines visible to others, on a network filesystem at most every `timing.sync` seconds."""
@@ -283,7 +292,18 @@ class Flusher:
 class _State:
     """The state that one round of the thread leaves for the next. Plain data."""
 
-    __slots__ = ("backoff", "excess", "last_line", "lulled", "network", "next_sync", "soon", "unsynced", "woken")
+    __slots__ = (
+        "backoff",
+        "excess",
+        "last_line",
+        "lulled",
+        "network",
+        "next_sync",
+        "soon",
+        "unsynced",
+        "woken",
+        "writing",
+    )
 
     def __init__(self, timing: Timing) -> None:
         self.network: bool | None = None
@@ -296,3 +316,4 @@ class _State:
         self.excess = 0  # bytes that the buffer counts for lines that turned out shorter than their notes said
         self.woken = -math.inf  # when a call last woke the thread
         self.lulled = 0.0  # when the lull began
+        self.writing = 0.0  # seconds that the newest round took to collect and write lines

@@ -292,17 +292,22 @@ class _Rounds:
             self._looks = True
             let_this_thread_look()
         soon = stream.deferred.look()
-        now = time.monotonic()
-        if now >= self._relearn_at:
-            self._relearn_at = now + _RELEARN_S
-            stream.encoder.relearn()
-            if stream.declared.finds_facts:
-                self._find_facts()
-            self._relearnt += 1
-            stream.compare_keys()
-            if self._relearnt == _COMPARED_AT:
-                stream.compare_names()
+        if stream.closed:
+            self.look()  # there is no later round
         return soon
+
+    def look(self) -> bool:
+        stream, now = self._stream, time.monotonic()
+        if now < self._relearn_at:
+            return False
+        self._relearn_at = now + _RELEARN_S
+        stream.encoder.relearn()
+        found = stream.declared.finds_facts and self._find_facts()
+        self._relearnt += 1
+        stream.compare_keys()
+        if self._relearnt == _COMPARED_AT:
+            stream.compare_names()
+        return found
 
     def encode(self, items: list[str | Note], steps: list[int | None]) -> tuple[list[str], list[int | None], int]:
         stream = self._stream
@@ -316,13 +321,15 @@ class _Rounds:
             fewer -= sum(map(size_of, run))  # the buffer has never held them
         return lines, steps, fewer
 
-    def _find_facts(self) -> None:
+    def _find_facts(self) -> bool:
         try:
             facts = self._facts.more()
             if facts:
                 self._stream.note_run(read({"facts": facts}, lambda path, why: None))
+            return bool(facts)
         except Exception as error:  # noqa: BLE001 - after any error, lines are still written
             self._stream.failed("facts", error)
+            return False
 
     def _lost(self, step: int | None, error: Exception) -> None:
         self._stream.failed("encoding", error)

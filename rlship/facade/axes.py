@@ -89,6 +89,8 @@ class Counter:
 
     def __init__(self, start: int = 0) -> None:
         self.at = start
+        self.row = start  # the step of the newest row
+        self.late = False  # whether the newest call was one for a row that was committed before
         self._row: dict[str, Any] = {}  # the axes' values of the row that is not committed
 
     def call(self, step: int | None, commit: bool | None, axes: Mapping[str, Any]) -> tuple[int, bool, dict[str, Any]]:
@@ -98,8 +100,10 @@ class Counter:
             self._row = {}
         here = self.at if step is None else step
         ends = commit if commit is not None else step is None
-        if here < self.at:  # a row that was committed before: nothing of the one at hand belongs to it
+        self.late = here < self.at
+        if self.late:  # a row that was committed before: nothing of the one at hand belongs to it
             return here, bool(ends), dict(axes)
+        self.row = here
         self._row.update(axes)
         row = self._row
         if ends:

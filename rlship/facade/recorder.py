@@ -18,7 +18,7 @@ from . import values as kinds
 from .axes import COUNTER, Router, flat
 from .media import Copier, file_of
 from .tables import Tables, column_names, score_of, step_in
-from .told import Replaced, Tally
+from .told import Replaced, Tally, figures_in
 from .track import Track
 
 TYPE_CHECKING = False
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 SOURCE = "wandb"
 _QUIET_S = 10.0  # the sidecar's `implicit_s`
 _MAX_KNOWN = 1 << 16
-_MAX_FILES = 1000  # of an artifact, that are listed
 # How a metric is reduced by how it is logged. W&B keeps the last value of a key in a row.
 _STEPPED, _STREAM, _SPREAD = "last", "stream", "spread"
 _REDUCE = {
@@ -85,7 +84,7 @@ class Recorder:
         self._known: dict[tuple[str, str], str] = {}
         self._tables = Tables()
         self._tallies: dict[str, Tally] = {}
-        self._wanted: dict[str, tuple[str, ...]] = {}
+        self._wanted: dict[str, tuple[str, ...] | None] = {}
         self._own: set[str] = set()  # the keys of the summary that the job set itself
         self._replaced = Replaced()
         _recorders.add(self)
@@ -93,8 +92,8 @@ class Recorder:
 
     # What W&B's calls become
 
-    def log(self, data: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
-        """Write the values of one call of `log`."""
+    def log(self, data: Mapping[str, Any], step: int | None, commit: bool | None) -> bool:
+        """Write the values of one call of `log`. Returns whether the summary takes them: no earlier row's."""
         t = self.clock()
         if step is not None and not (type(step) is int and 0 <= step <= MAX_STEP):
             step = self._whole(step)
@@ -108,6 +107,7 @@ class Recorder:
                     track.complete(part.step)
             if self._wanted:
                 self._tally(values)
+            return not self.router.counter.late
 
     @staticmethod
     def _whole(step: Any) -> int | None:
@@ -122,20 +122,28 @@ class Recorder:
         if not self._tallies:
             return data
         with self._lock:
-            figures = {key: self._tallies[key].shown() for key in data if key in self._tallies and key not in self._own}
-        return {**data, **{key: shown for key, shown in figures.items() if shown}}
+            asked = {key: self._tallies[key] for key in data if key in self._tallies and key not in self._own}
+            figures = {key: tally.shown() for key, tally in asked.items()}
+        left_out = {key for key, tally in asked.items() if not tally.names}
+        return {
+            key: figures.get(key) or value  # what is no number has no figure
+            for key, value in data.items()
+            if key not in left_out
+        }
+
+    def times(self) -> dict[str, Any]:
+        """What the client adds to each row."""
+        t = self.clock()
+        return {"_step": self.router.counter.row, "_timestamp": t, "_runtime": t - self.place.opened}
 
     def define(self, name: str, options: Mapping[str, Any]) -> None:
         """Take one call of `define_metric`. Rows cannot show all of it, so the run's facts have it too."""
-        axis = options.get("step_metric")
-        axis = getattr(axis, "name", axis)
-        summary = options.get("summary")
+        axis, summary = options.get("step_metric"), options.get("summary")
         with self._lock:
             self.router.definitions.define(name, axis, bool(options.get("overwrite")))
             if summary:
-                names = tuple(one.strip().lower() for one in str(summary).split(","))
-                self._wanted[name] = tuple(one for one in names if one not in ("none", "copy"))
-            given = {key: value for key, value in {**options, "step_metric": axis}.items() if value is not None}
+                self._wanted[name] = figures_in(str(summary))
+            given = {key: value for key, value in options.items() if value is not None}
             self.about(facts={"define_metric": {name: given}})
 
     def tell(self, name: str, /, **attrs: Any) -> None:
@@ -375,7 +383,7 @@ class Recorder:
                         default="",
                     )
                     names = self._wanted.get(start)
-                if not names:
+                if names is None:
                     continue
                 tally = self._tallies[key] = Tally(names)
             tally.add(value)
@@ -405,31 +413,6 @@ def quiet_s() -> float:
     except ValueError:
         return _QUIET_S
     return found if 0 < found < 86400 else _QUIET_S
-
-
-def artifact_facts(artifact: Any) -> dict[str, Any]:
-    """Name, type and files (paths and sizes) of one of the client's artifacts, or of a path."""
-    if isinstance(artifact, (str, os.PathLike)):
-        return {"path": os.path.abspath(artifact), **sizes(os.fspath(artifact))}
-    facts: dict[str, Any] = {"name": str(getattr(artifact, "name", "")), "type": str(getattr(artifact, "type", ""))}
-    entries = getattr(getattr(artifact, "manifest", None), "entries", None) or {}
-    facts["files"] = [
-        {"path": str(getattr(one, "local_path", None) or path), "name": str(path), "size": getattr(one, "size", None)}
-        for path, one in list(entries.items())[:_MAX_FILES]
-    ]
-    facts["count"] = len(entries)
-    return facts
-
-
-def sizes(path: str) -> dict[str, Any]:
-    """The size of a file, or how many entries a folder has."""
-    try:
-        found = os.stat(path)
-        if os.path.isdir(path):
-            return {"entries": len(os.listdir(path))}
-        return {"size": found.st_size}
-    except OSError as error:
-        return {"missing": error.strerror or "cannot be read"}
 
 
 def _end_all(last: bool) -> None:

@@ -6,7 +6,8 @@ import functools
 import os
 import traceback
 
-from .recorder import artifact_facts, fault, notices, sizes
+from .artifacts import MAX_FILES, arrived, facts_of, files_like, sizes
+from .recorder import fault, notices
 from .told import Summary, telling_config
 
 TYPE_CHECKING = False
@@ -88,6 +89,23 @@ def records(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def logs_artifact(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method that records a call and returns the artifact, as the client does."""
+    recorded = records(method)
+
+    @functools.wraps(method)
+    def call(self: Any, artifact_or_path: Any, *args: Any, **options: Any) -> Any:
+        found, state = recorded(self, artifact_or_path, *args, **options), self._rlship
+        try:
+            if not state.beside and arrived(artifact_or_path, state.module.Artifact, self, options.get("aliases")):
+                return artifact_or_path
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            fault(method.__name__, error)
+        return found
+
+    return call
+
+
 class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed where types are checked
     """Stands in front of the client's class of runs, in a class made of both."""
 
@@ -104,9 +122,8 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
         if any(not isinstance(key, str) for key in data):
             raise TypeError("Key values passed to `wandb.log` must be strings.")
         try:
-            if state.recorder.active:
-                state.recorder.log(data, step, commit)
-                state.summary.note(state.recorder.summarized(data))
+            if state.recorder.active and state.recorder.log(data, step, commit):
+                state.summary.note({**state.recorder.times(), **state.recorder.summarized(data)})
         except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
             fault("log", error)
         if state.beside:
@@ -117,9 +134,13 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
         state.check("define_metric")
         found = super().define_metric(name, step_metric, *args, **options)
         try:
-            if state.recorder.active and isinstance(name, str) and name:
+            if isinstance(name, str) and name:
                 named = dict(zip(("step_sync", "hidden", "summary", "overwrite"), args))
-                state.recorder.define(name, {"step_metric": step_metric, **named, **options})
+                given = {"step_metric": getattr(step_metric, "name", step_metric), **named, **options}
+                if state.recorder.active:
+                    state.recorder.define(name, given)
+                if not state.beside:
+                    return _metric(type(found), name, given)
         except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
             fault("define_metric", error)
         return found
@@ -152,35 +173,45 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
     def alert(self, title: Any, text: Any = "", level: Any = None, *_: Any, **__: Any) -> None:
         self._rlship.recorder.tell("alert", title=title, text=text, level=getattr(level, "value", level) or "INFO")
 
-    @records
-    def save(self, glob_str: Any = "", base_path: Any = None, policy: Any = "live", *_: Any, **__: Any) -> None:
-        path = os.fspath(glob_str)
-        self._rlship.recorder.tell("saved", path=os.path.abspath(path), policy=policy, **sizes(path))
+    def save(self, glob_str: Any = "", base_path: Any = None, policy: Any = "live", *args: Any, **options: Any) -> Any:
+        """Returns the paths of the files, where the client returns those of its links to them."""
+        state = self._rlship
+        state.check("save")
+        found: list[str] = []
+        try:
+            pattern = os.path.abspath(os.fsdecode(glob_str))
+            found = files_like(pattern) if options.get("glob", True) else [pattern]
+            if state.recorder.active:
+                given = {} if found in ([], [pattern]) else {"files": found[:MAX_FILES], "count": len(found)}
+                state.recorder.tell("saved", path=pattern, policy=policy, **(given or sizes(pattern)))
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            fault("save", error)
+        return super().save(glob_str, base_path, policy, *args, **options) if state.beside else found
 
-    @records
+    @logs_artifact
     def log_artifact(self, artifact_or_path: Any, *_: Any, **options: Any) -> None:
-        self._rlship.recorder.tell("artifact", **{**artifact_facts(artifact_or_path), **_few(options)})
+        self._rlship.recorder.tell("artifact", **{**facts_of(artifact_or_path), **_few(options)})
 
-    @records
+    @logs_artifact
     def upsert_artifact(self, artifact_or_path: Any, *_: Any, **options: Any) -> None:
-        self._rlship.recorder.tell("artifact", **{**artifact_facts(artifact_or_path), **_few(options)})
+        self._rlship.recorder.tell("artifact", **{**facts_of(artifact_or_path), **_few(options)})
 
-    @records
+    @logs_artifact
     def finish_artifact(self, artifact_or_path: Any, *_: Any, **options: Any) -> None:
-        self._rlship.recorder.tell("artifact", **{**artifact_facts(artifact_or_path), **_few(options)})
+        self._rlship.recorder.tell("artifact", **{**facts_of(artifact_or_path), **_few(options)})
 
     @records
     def log_model(self, path: Any, name: Any = None, *_: Any, **options: Any) -> None:
         named = {"type": "model"} if name is None else {"type": "model", "name": name}
-        self._rlship.recorder.tell("artifact", **{**artifact_facts(path), **named, **_few(options)})
+        self._rlship.recorder.tell("artifact", **{**facts_of(path), **named, **_few(options)})
 
     @records
     def link_artifact(self, artifact: Any, target_path: Any = None, *_: Any, **__: Any) -> None:
-        self._rlship.recorder.tell("linked", target=str(target_path), **artifact_facts(artifact))
+        self._rlship.recorder.tell("linked", target=str(target_path), **facts_of(artifact))
 
     @records
     def link_model(self, path: Any, registered_model_name: Any = None, *_: Any, **__: Any) -> None:
-        self._rlship.recorder.tell("linked", target=str(registered_model_name), **artifact_facts(path))
+        self._rlship.recorder.tell("linked", target=str(registered_model_name), **facts_of(path))
 
     @records
     def log_code(self, root: Any = ".", *_: Any, **__: Any) -> None:
@@ -210,7 +241,17 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
         state = self._rlship
         if state.beside:
             return super().restore(name, run_path, replace, root)
-        return state.read("restore").restore(name, run_path or self.path, replace, root or self.dir)
+        root = self.dir if root is None else root
+        path = os.path.join(root, name)
+        if run_path is None and not replace and os.path.exists(path):
+            return open(path)
+        try:
+            return state.read("restore").restore(name, run_path or self.path, replace, root)
+        except Exception as error:
+            if run_path is not None:
+                raise
+            notices.once("restore", f"restore: W&B has no file {name!r} of this run: {type(error).__name__}: {error}")
+            return None
 
     def _rlship_path(self, name: str) -> str:
         entity = f"{self.entity}/" if self.entity else ""
@@ -340,6 +381,14 @@ def _attached(run_id: str, name: str, project: str | None) -> Any:
     import importlib
 
     return importlib.import_module("wandb").init(id=run_id, name=name, project=project, reinit="return_previous")
+
+
+def _metric(kind: type, name: str, given: dict[str, Any]) -> Any:
+    """What `define_metric` returns: a job may pass it as an axis. A disabled run gives each the same name."""
+    summary = given.get("summary")
+    ops = [one.strip().lower() for one in summary.split(",")] if summary else None
+    known = {key: given.get(key) for key in ("step_metric", "step_sync", "hidden", "overwrite")}
+    return kind(name, **known, summary=ops)
 
 
 def _few(options: dict[str, Any]) -> dict[str, Any]:

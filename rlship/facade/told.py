@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..values import count_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,11 +43,36 @@ def telling_config(base: type, changed: Callable[[dict[str, Any]], object]) -> t
             super().persist()
             tell(self, list(self))
 
+        def __reduce__(self) -> Any:
+            """A copy, also one in another process, is a configuration of no run."""
+            return _copied, (base, {name: self[name] for name in self if name != CLIENTS_OWN})
+
     Config.__name__, Config.__qualname__, Config.__module__ = base.__name__, base.__qualname__, base.__module__
     return Config
 
 
+def _copied(base: type, values: dict[str, Any]) -> Any:
+    found = base()
+    found.update(values)
+    return found
+
+
 _KEPT = (float, int, str, dict)
+_MAX_LIST = 1000
+
+
+def _kept(value: Any) -> Any:
+    """A value that was logged as the summary has it; None for what it does not keep."""
+    if isinstance(value, _KEPT):
+        return value
+    if isinstance(value, (list, tuple)):
+        return list(value) if len(value) <= _MAX_LIST and all(isinstance(one, _KEPT) for one in value) else None
+    try:
+        if not hasattr(value, "item") or count_of(value) != 1:
+            return None
+        return value.detach() if getattr(value, "is_cuda", False) else value.item()
+    except Exception:  # noqa: BLE001 - the value's own code may raise anything
+        return None
 
 
 class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
@@ -57,12 +84,21 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
 
     def note(self, values: Mapping[str, Any]) -> None:
         """Take values that were logged: the job did not set them. Tables and files are not kept in memory."""
-        dict.update(self, {key: value for key, value in values.items() if isinstance(value, _KEPT)})
+        dict.update(self, {key: found for key, value in values.items() if (found := _kept(value)) is not None})
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
 
     def __getitem__(self, key: Any) -> Any:
         value = dict.__getitem__(self, key)
         if type(value) is dict:
             value = Summary(lambda _: self._told([key]), value)
+            dict.__setitem__(self, key, value)
+        elif not isinstance(value, _KEPT) and getattr(value, "is_cuda", False):  # a reader alone waits for a device
+            value = value.item()
             dict.__setitem__(self, key, value)
         return value
 
@@ -129,8 +165,15 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield path
 
 
+def figures_in(summary: str) -> tuple[str, ...] | None:
+    """The figures that `define_metric(summary=…)` names: () for none at all, None for the newest value as usual."""
+    names = {one.strip().lower(): None for one in summary.split(",")}
+    found = tuple(one for one in names if one not in ("none", "copy"))
+    return found if found or "none" in names else None
+
+
 class Tally:
-    """The figure of a key's values that the job asked for by `define_metric(summary=…)`."""
+    """The figure of a key's values that the job asked for by `define_metric(summary=…)`; without `names`, none."""
 
     __slots__ = ("count", "names", "values")
 

@@ -17,7 +17,7 @@ import time
 
 from .. import registry
 from ..hook.interception import folder_in_sweep
-from . import boards, places
+from . import artifacts, boards, places
 from .keys import Keys
 from .recorder import Place, Recorder, fault, notices
 from .running import NOT_NAMED, State, begin
@@ -117,6 +117,14 @@ class Facade:
             self._replace("login", self._keys.login)
         self._keys.watch()
         self._keys.give_dummy()
+        self._real_restore: Any = getattr(module, "restore", None)
+        self._real_teardown: Any = getattr(module, "teardown", None)
+        if self._real_restore is not None:
+            self._replace("restore", self._restore)
+        if self._real_teardown is not None:
+            self._replace("teardown", self._teardown)
+        if isinstance(getattr(module, "Artifact", None), type):
+            artifacts.log_to(module.Artifact, self._open_run)
 
     def _replace(self, name: str, own: Callable[..., Any]) -> None:
         real = getattr(self.module, name)
@@ -283,6 +291,24 @@ class Facade:
             facts["config"] = config
         if facts:
             recorder.about(**facts)
+
+    def _open_run(self) -> Any:
+        """The newest run that is recorded in place of the client's; None without one."""
+        mine = self._runs and self._pid == os.getpid() and not self._runs[-1]._rlship.beside
+        return self._runs[-1] if mine else None
+
+    def _restore(self, name: Any, run_path: Any = None, replace: bool = False, root: Any = None) -> Any:
+        run = self._open_run()
+        if run is None or run_path is not None:
+            return self._real_restore(name, run_path, replace, root)
+        return run.restore(name, None, replace, root)
+
+    def _teardown(self, exit_code: Any = None) -> Any:
+        """The client's own, which ends the runs that are open."""
+        if self._pid == os.getpid():
+            for run in list(self._runs):
+                run.finish(exit_code)
+        return self._real_teardown(exit_code)
 
     def _log_scalar(self, tag: Any, value: Any, step: Any) -> None:
         """Log a scalar that the process wrote to TensorBoard."""

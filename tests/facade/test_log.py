@@ -313,6 +313,42 @@ def test_a_summary_that_the_job_sets_or_deletes(tmp_path: Path) -> None:
     assert (whole["acc"], whole["best"], whole["loss"]) == (0.95, None, {"min": 3})
 
 
+def test_a_metric_as_the_axis_of_another_one(tmp_path: Path) -> None:
+    """What `define_metric` returns names its metric, and is taken for an axis like its name."""
+    job = run(
+        tmp_path,
+        """
+        epoch = wandb.init().define_metric("epoch", hidden=True)
+        metric = wandb.define_metric("acc", step_metric=epoch, summary="max")
+        assert (epoch.name, metric.name, metric.step_metric, metric.summary) == ("epoch", "acc", "epoch", ("max",))
+        wandb.log({"acc": 0.5, "epoch": 3})
+        """,
+    )
+    assert job.file()[0]["axis"] == "epoch" and metrics(job.file()) == [(3, {"acc": 0.5})]
+
+
+def test_what_a_job_reads_in_its_summary(tmp_path: Path) -> None:
+    """Scalars of numpy, short lists, and W&B's own `_step`, `_timestamp` and `_runtime` are there as with the client. A
+    metric defined with `summary="none"` is not, nor are values of an earlier row.
+    """
+    job = run(
+        tmp_path,
+        """
+        import json
+        import numpy as np
+        run = wandb.init()
+        run.define_metric("hidden/*", summary="none")
+        run.define_metric("hidden/best", summary="max")
+        run.log({"loss": np.float32(0.5), "lengths": [1, 2], "hidden/x": 1, "hidden/best": 3}, step=7)
+        run.log({"loss": np.float32(9)}, step=3)
+        found = run.summary
+        assert found["_step"] == 7 and found["_timestamp"] > 1e9 and 0 <= found._runtime < 100
+        print(json.dumps([found["loss"], found.get("lengths"), found.get("hidden/x"), found.get("hidden/best")]))
+        """,
+    )
+    assert job.values() == [0.5, [1, 2], None, {"max": 3}]
+
+
 def test_an_object_replaces_the_one_before(tmp_path: Path) -> None:
     """A dict at the top of config or summary replaces the one before, as at W&B, in the file and before there is one:
     keys that it lacks are gone in what the sidecar makes of the records.

@@ -125,6 +125,58 @@ def test_artifacts_and_saved_files_are_named_and_not_copied(tmp_path: Path) -> N
     assert all(event["stream"] for event in found if event.get("kind") == "event")
 
 
+def test_an_artifact_that_was_logged(tmp_path: Path) -> None:
+    """It answers what a job asks of one that has arrived, and its `save` logs it to the run, which goes on. What
+    `log_artifact` returns of a path can be linked.
+    """
+    job = run(
+        tmp_path,
+        """
+        run = wandb.init(project="p", entity="e")
+        artifact = wandb.Artifact("model-x", type="model")
+        with artifact.new_file("a.txt") as file:
+            file.write("a")
+        assert run.log_artifact(artifact, aliases=["best"]) is artifact
+        assert artifact.wait().version == "v0" and artifact.aliases == ["latest", "best"]
+        assert (artifact.name, artifact.qualified_name) == ("model-x", "e/p/model-x:v0")
+        artifact.link("models/x")
+        artifact.save()
+        wandb.Artifact("other", type="data").save()
+        run.link_artifact(run.log_artifact("job.py"), "models/y")
+        wandb.log({"x": 1})
+        assert wandb.run is run and type(artifact).__name__ == "Artifact"
+        """,
+    )
+    found = job.file()
+    names = [event["attrs"].get("name") for event in events(found, "artifact")]
+    assert names == ["model-x", "model-x", "other", None]
+    assert [event["attrs"]["target"] for event in events(found, "linked")] == ["models/x", "models/y"]
+    assert metrics(found) == [(0, {"x": 1})]
+
+
+def test_files_that_are_saved_and_restored(tmp_path: Path) -> None:
+    """`save` returns the paths of the files, and its event has them. `restore` opens a file of the run's folder; of one
+    that is nowhere it returns None, as the client does.
+    """
+    job = run(
+        tmp_path,
+        """
+        import json, os
+        run = wandb.init()
+        for name in ("a.pt", "b.pt"):
+            open(name, "w").close()
+        saved = [wandb.save("*.pt"), run.save("a.pt", policy="now"), run.save("none*")]
+        with open(os.path.join(run.dir, "c.pt"), "w") as file:
+            file.write("c")
+        print(json.dumps([saved, wandb.restore("c.pt").read(), run.restore("d.pt"), wandb.restore("d.pt")]))
+        """,
+    )
+    a, b = (str(tmp_path / name) for name in ("a.pt", "b.pt"))
+    assert job.values() == [[[a, b], [a], []], "c", None, None]
+    assert events(job.file(), "saved")[0]["attrs"]["files"] == [a, b]
+    assert job.err.count("restore: W&B has no file 'd.pt'") == 1
+
+
 def test_charts_are_their_tables(tmp_path: Path) -> None:
     """A chart of `wandb.plot` is logged as its table, as W&B does it."""
     job = run(

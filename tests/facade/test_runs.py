@@ -45,6 +45,21 @@ def test_init_finish_init(tmp_path: Path) -> None:
     assert "run-2" in job.err
 
 
+def test_teardown(tmp_path: Path) -> None:
+    """It ends the runs that are open with its exit code, as with the client: the next `init` makes another one."""
+    run(
+        tmp_path,
+        """
+        wandb.init(name="a").log({"x": 1})
+        wandb.teardown(exit_code=3)
+        wandb.init(name="b").log({"x": 2})
+        """,
+    )
+    found = experiments(tmp_path)
+    assert [said(files[0]).get("exit_code") for files in found.values()] == [3, None]
+    assert [metrics(files[0]) for files in found.values()] == [[(0, {"x": 1})], [(0, {"x": 2})]]
+
+
 def test_the_same_id_goes_on(tmp_path: Path) -> None:
     """A run with the id of a finished one goes on in its experiment; resumed, its own count goes on too."""
     run(
@@ -270,6 +285,22 @@ def test_spawn(tmp_path: Path) -> None:
     assert child[0]["parent"] == parent[0]["id"]
     assert child[0]["labels"]["wandb_id"] == "fixed"
     assert job.rows() == {3: {"p": 1.0, "c": 1.0}}
+
+
+def test_a_configuration_is_passed_on(tmp_path: Path) -> None:
+    """A copy of it, such as one that a spawned process gets as an argument, has its values and changes no run."""
+    job = run(
+        tmp_path,
+        """
+        import copy, pickle
+        config = wandb.init(config={"lr": 1, "_own": {"a": 2}}).config
+        for found in (pickle.loads(pickle.dumps(config)), copy.deepcopy(config), copy.copy(config)):
+            assert (found.lr, found["_own"], isinstance(found, wandb.Config)) == (1, {"a": 2}, True)
+            found.update({"lr": 5}, allow_val_change=True)
+        wandb.log({"x": 1})
+        """,
+    )
+    assert said(job.file())["config"] == {"lr": 1, "_own": {"a": 2}}
 
 
 def test_a_block(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,29 @@ def test_a_barrier_after_a_pause_is_written_at_once(tmp_path: Path) -> None:
     logger.barrier(10)
     soon(tmp_path, lambda found: kinds(found).count("barrier") == 11)
     assert (disk.writes, flusher._lulling) == (writes + 1, False)
+    logger.close()
+
+
+def test_a_round_that_takes_long_delays_the_next_one_by_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is logged while a disk is slow to make the file is written right after, and not once the usual time passed
+    again.
+    """
+    passed = 0.0
+
+    class SlowToMake(Disk):
+        def open(self, path: str, flags: int) -> int:
+            nonlocal passed
+            passed += 3600.0
+            logger.log({"meanwhile": 1.0})
+            return super().open(path, flags)
+
+    clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + passed, sleep=time.sleep)
+    monkeypatch.setattr("rlship.flusher.time", clock)
+    logger = logger_at(tmp_path, disk=SlowToMake(), timing=Timing(flush=3600))
+    logger.log({"first": 1.0})
+    assert len(soon(tmp_path, lambda found: len(metrics(found)) == 2)) >= 2
     logger.close()
 
 

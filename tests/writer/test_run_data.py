@@ -739,6 +739,19 @@ rlship.summary({"best": 1})
     }
 
 
+def test_no_line_waits_for_facts(tmp_path: Path) -> None:
+    """To look for facts may take long, in a large git repository on a busy machine. So the first lines are written
+    before, and the facts right after them.
+    """
+    logger = logger_at(tmp_path, timing=Timing(flush=1e6))
+    logger.find_facts()
+    logger.stream.buffer.append('{"m":{"x":1},"step":0,"t":1.5}\n', 40, 0)  # before there is a writing thread
+    assert logger.start()
+    found = soon(tmp_path, lambda found: any("facts" in record for record in found))
+    assert ["facts" in record for record in found[1:]] == [False, True]
+    logger.close()
+
+
 def test_init_adds_facts(tmp_path: Path) -> None:
     """Command, folder, host, Python, packages that are imported, and the launcher's job; once, and without secrets."""
     source = "import sys, numpy, rlship\nrlship.init(sys.argv[1], 'trainer')"

@@ -1,7 +1,7 @@
 """GRPO with TRL and `report_to="wandb"`, killed again and again. `python grpo_killed.py DIR COUNT SEED` forks COUNT
 trainings, one after the other, and ends each with SIGKILL at a random moment. Training n writes to `DIR/n`; `DIR/n.log`
 has each of its calls of `wandb.log`, with the time at which it had returned, and `DIR/n.killed` the time of the signal.
-`DIR/n.beats` has the times at which a thread of the process got to run that asks for it each 50 ms.
+`DIR/n.turns` has the times at which a thread of the process got to run that asks for it each 10 ms.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Journal(TrainerCallback):  # type: ignore[misc]  # the package is not inst
         return call
 
 
-def beat(path: Path) -> None:
+def note_turns(path: Path) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while True:
         os.write(file, f"{time.time()!r}\n".encode())
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def train(folder: str, journal: Path) -> None:
     torch.set_num_threads(1)
-    threading.Thread(target=beat, args=[journal.with_suffix(".beats")], daemon=True).start()
+    threading.Thread(target=note_turns, args=[journal.with_suffix(".turns")], daemon=True).start()
     trl.extras.profiling.wandb = wandb
     arguments = GRPOConfig(
         output_dir=f"{folder}.out",
