@@ -32,6 +32,14 @@ class StepPieces:
         self._changed: set[int] = set()  # pieces that the store has in rows only
         self._now: set[int] = set()  # those that changed in this look
 
+    def learn_axis(self, row: Row) -> None:
+        """A row of the lead names its axis. Steps of others that came before the first one join frames from now on."""
+        axis = next(iter(row.x), "")
+        if axis and not self.axis:
+            self.axis = axis
+            self._tables.forget_frames()
+            self.clear()
+
     def piece(self, number: int) -> dict[int, StepParts]:
         """The steps of a piece."""
         found = self._held.get(number)
