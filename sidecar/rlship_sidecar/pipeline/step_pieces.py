@@ -92,11 +92,10 @@ class StepPieces:
         for actor, kind in sorted(self.places):
             for body in self._tables.bodies(actor, kind, first, last):
                 row = Row.figures_from_json(body)
-                parts = found.setdefault(row.unit.index, StepParts())
                 if (actor, kind) == (self._lead, STEP):
-                    parts.lead[lineage_of(row)] = self._names.part(row)
+                    found.setdefault(row.unit.index, StepParts()).lead[lineage_of(row)] = self._names.part(row)
                 elif belongs(row, self.axis):
-                    parts.others[actor, kind] = self._names.part(row)
+                    found.setdefault(row.unit.index, StepParts()).others[actor, kind] = self._names.part(row)
         for step, lineage, body in self._past.between(self._lead, first, last):
             if step in found:
                 found[step].lead[lineage] = self._names.part(Row.figures_from_json(body), past=True)
