@@ -21,6 +21,7 @@ from rlship_sidecar.store.changes import Changes
 from rlship_sidecar.store.past_rows import PastRowTable
 from rlship_sidecar.store.store import Store
 from tests.kit.files import CLOSE, T0, file, lines, rollback
+from tests.ledger.groups import TOKENS, generated, trained
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.test_crash_points import FUSE, Fragile, surviving
 
@@ -274,6 +275,35 @@ def test_a_store_without_what_is_kept_beside_rows_gets_it() -> None:
         assert check_kept(sim) >= 3
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_restart_keeps_what_the_ledger_showed(kept: bool) -> None:
+    """Another token at step 3 is a breach, and stays one after the sidecar's restart and a late line: steps are looked
+    for in the ledger's rows, too, where the store keeps nothing beside them.
+    """
+    breach = {"kind": "invariant", "metric": "zz_rlship/ledger/tokens_differs", "high": 0, "missing": "false"}
+    made, two = rules(breach={"warning": "it", "clear": 50, "signals": {"it": breach}}), {"world": 2, "beat": 100_000}
+    wrong = {"tokens": [*TOKENS[:3], [11]]}
+    with simulation(alerts=made) as sim:
+        groups = [generated(f"p{at}", at + 0.1) for at in range(8)]
+        sim.write("g.jsonl", file(*groups, CLOSE, id="g", actor="generator"))
+        done = [trained(f"p{at}", at, at + 0.3, **(wrong if at == 3 else {})) for at in range(8)]
+        own = [record for at in range(8) for record in (done[at], log(at, 1.0), barrier(at))]
+        sim.write("a.jsonl", file(*own, id="a", rank=0, **two))
+        sim.write("b.jsonl", file(*[barrier(at) for at in range(8)], id="b", rank=1, **two))
+        sim.wait(70)
+        sim.tick()
+        assert told(sim) == [("breach", "firing", 3, 3, None)]
+        if not kept:
+            sim.store.change("delete from alert_frames")
+            sim.store.commit(Changes())
+        sim.restart()
+        sim.write("b.jsonl", lines(log(2, 2.0)))
+        sim.wait(70)
+        sim.tick()
+        assert told(sim) == [("breach", "firing", 3, 3, None)]
+        check(sim, made)
+
+
 def test_other_rules_take_effect_once_the_experiment_grows() -> None:
     """Until then the rows keep the verdicts of the rules that made them; then all history is judged by the new ones."""
     with simulation(alerts=HIGH) as sim:
@@ -334,6 +364,11 @@ MANY = rules(
             "unlogged": {"kind": "above", "metric": "trainer/unlogged", "high": 10},
         },
     },
+    breach={
+        "warning": "it",
+        "clear": 2,
+        "signals": {"it": {"kind": "invariant", "metric": "zz_rlship/ledger/tokens_differs", "high": 0}},
+    },
     apart={
         "warning": "it",
         "clear": 2,
@@ -389,6 +424,14 @@ def a_job(chance: random.Random) -> dict[str, bytes]:
     if chance.random() < 0.6:
         made = [log(at, None, T0 + at, y=chance.choice((1.0, 1.0, 20.0))) for at in range(first + 10)]
         files["r.jsonl"] = file(*made, id="r", actor="reward", world=1)
+    if chance.random() < 0.5:
+        hops = []
+        for at in range(first + 10):
+            group = {"kind": "ledger", "key": f"p{at}", "n": 2, "by": "tokens", "t": T0 + at}
+            seen = [1, 2] if chance.random() < 0.8 else [3, 4]
+            hops.append(group | {"hop": "generated", "d": {"tokens": [1, 2]}})
+            hops.append(group | {"hop": "trained", "d": {"tokens": seen}, "step": at})
+        files["l.jsonl"] = file(*hops, id="l", actor="buffer", world=1)
     return files
 
 

@@ -224,7 +224,7 @@ class AlertBook:
         for row in rows:
             unit = row.unit
             if (unit.actor, unit.kind) == lead:
-                self._pieces.axis = self._pieces.axis or next(iter(row.x), "")
+                self._pieces.learn_axis(row)
         for row in rows:
             unit = row.unit
             if unit.kind not in JOINED:

@@ -32,6 +32,14 @@ class StepPieces:
         self._changed: set[int] = set()  # pieces that the store has in rows only
         self._now: set[int] = set()  # those that changed in this look
 
+    def learn_axis(self, row: Row) -> None:
+        """A row of the lead names its axis. Steps of others that came before the first one join frames from now on."""
+        axis = next(iter(row.x), "")
+        if axis and not self.axis:
+            self.axis = axis
+            self._tables.forget_frames()
+            self.clear()
+
     def piece(self, number: int) -> dict[int, StepParts]:
         """The steps of a piece."""
         found = self._held.get(number)
@@ -84,11 +92,10 @@ class StepPieces:
         for actor, kind in sorted(self.places):
             for body in self._tables.bodies(actor, kind, first, last):
                 row = Row.figures_from_json(body)
-                parts = found.setdefault(row.unit.index, StepParts())
                 if (actor, kind) == (self._lead, STEP):
-                    parts.lead[lineage_of(row)] = self._names.part(row)
+                    found.setdefault(row.unit.index, StepParts()).lead[lineage_of(row)] = self._names.part(row)
                 elif belongs(row, self.axis):
-                    parts.others[actor, kind] = self._names.part(row)
+                    found.setdefault(row.unit.index, StepParts()).others[actor, kind] = self._names.part(row)
         for step, lineage, body in self._past.between(self._lead, first, last):
             if step in found:
                 found[step].lead[lineage] = self._names.part(Row.figures_from_json(body), past=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlship_sidecar.rows import ALERT, ALIGNED, STEP, Lineage, Unit
+from rlship_sidecar.rows import ALERT, ALIGNED, LEDGER, STEP, Lineage, Unit
 from rlship_sidecar.store.tables import StoreTables
 
 _TABLES = ("alert_steps", "alert_states", "alert_episodes", "alert_dirty", "alert_frames")
@@ -60,7 +60,7 @@ class AlertTables:
         """It has none any more."""
         self.ledger.change(f"delete from alert_steps where {_OF} and step = ?", (*lineage, step))
 
-    def places(self, kinds: Sequence[str] = (STEP, ALIGNED)) -> list[tuple[str, str]]:
+    def places(self, kinds: Sequence[str] = (STEP, ALIGNED, LEDGER)) -> list[tuple[str, str]]:
         """(actor, kind) of the units of some kinds that have rows."""
         marks = ",".join("?" * len(kinds))
         found = self.ledger.ask(f"select distinct actor, kind from units where kind in ({marks})", tuple(kinds))
@@ -87,6 +87,10 @@ class AlertTables:
             self.ledger.change("delete from alert_frames where piece = ?", (piece,))
         else:
             self.ledger.change("insert or replace into alert_frames values (?, ?)", (piece, steps))
+
+    def forget_frames(self) -> None:
+        """Forget that of all pieces."""
+        self.ledger.change("delete from alert_frames")
 
     # States and episodes -------------------------------------------------------------------------------------------
 
