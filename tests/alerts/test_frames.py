@@ -169,7 +169,7 @@ def test_rows_with_other_keys_are_read_as_if_they_were_the_first() -> None:
 
 
 def test_missing_ranks_of_the_lead_and_of_others() -> None:
-    """`coverage/missing/lead` and `coverage/missing/others` tell them apart, and are known without other actors, too."""
+    """`coverage/missing/lead` and `coverage/missing/others` tell them apart. Without other actors both are known."""
     names = ("coverage/missing", "coverage/missing/lead", "coverage/missing/others")
     rows = [
         row(1, {"loss": 1.0}, coverage={"missing": ("0.1",)}),
