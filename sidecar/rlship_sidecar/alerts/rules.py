@@ -323,12 +323,12 @@ def wanted(rules: tuple[Rule, ...]) -> set[str]:
 
 
 def blind(rules: Iterable[Rule], seen: Collection[str]) -> list[str]:
-    """The rules that look at metrics, none of which is among the names that frames have. A signal `stalled` looks at
-    times, and takes the metrics off that there are.
+    """The rules that look at metrics, none of which is among the names that frames have. A rule with a signal `stalled`
+    looks at times.
     """
     found = []
     for rule in rules:
-        names = {name for one in rule.signals if one.kind != "stalled" for name in signals.wanted(one)}
-        if names and names.isdisjoint(seen):
+        names = rule.wanted()
+        if names and names.isdisjoint(seen) and not any(one.kind == "stalled" for one in rule.signals):
             found.append(rule.name)
     return found
