@@ -167,6 +167,18 @@ def test_an_evaluation_that_falls_with_the_reward_is_no_matter_of_the_evaluation
     assert len(episodes_of([put(frame, {"reward/total": 0.5}) for frame in harder], "evaluation")) == 1
 
 
+def test_a_job_that_evaluates_every_tenth_step() -> None:
+    """`need` counts evaluations: that the steps between them have no score says nothing."""
+    frames = [
+        put(frame, {"reward/total": 0.6, "eval/score": 0.5 - 0.004 * max(0, at - 120) + 0.005 * (at % 3)})
+        if at % 10 == 9
+        else replace(frame, values={name: one for name, one in frame.values.items() if name != "eval/score"})
+        for at, frame in enumerate(calm(240))
+    ]
+    (one,) = episodes_of(frames, "evaluation")
+    assert 120 < one.first.step < one.fired.step < 200
+
+
 # Golden: severity, first, fired, last and end of what goes wrong slowly, and the signals that fired.
 SLOW_EPISODES = {
     "slow_step": ("warning", 244, 250, 254, 264, "slower comm"),
