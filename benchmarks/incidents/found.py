@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.evaluation import History
-from rlship_sidecar.alerts.frames import lineage_of
 from rlship_sidecar.alerts.rules import rules_of
 from rlship_sidecar.cli.group import rlship as commands
 from rlship_sidecar.config import Config
 from rlship_sidecar.replay.run import ReplayRequest, replay
 from rlship_sidecar.rows import STEP, Row
+from rlship_sidecar.store.past_rows import PastRowTable
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.why.text import LEAST_WEIGHT
 
@@ -31,26 +31,44 @@ class Answer:
     causes: tuple[tuple[str, str], ...] = ()
 
 
-def rows_of(experiment: Path, state: Path) -> list[Row]:
-    """All rows of an experiment's files, in a store below `state`, where `rlship why` looks for it."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All rows of an experiment in the order in which they were made, and what steps of the lead were before they were
+    done again.
+    """
+
+    every: list[Row]
+    past: Mapping[int, Sequence[Row]]
+
+    def newest(self) -> list[Row]:
+        """The last row of each unit."""
+        return list({row.unit: row for row in self.every}.values())
+
+
+def rows_of(experiment: Path, state: Path) -> Rows:
+    """The rows of an experiment's files, in a store below `state`, where `rlship why` looks for it."""
     below = state / experiment.name
     below.mkdir(parents=True)
     replay(ReplayRequest(experiment, Config(sinks=[]), out=below))
     (path,) = below.glob("store.*.db")
     store = Store(path, local=True)
     try:
-        return store.read_rows(0, 1 << 30)
+        past: dict[int, list[Row]] = {}
+        for step, _, body in PastRowTable(store).between(LEAD, 0, 1 << 62):
+            past.setdefault(step, []).append(Row.from_json(body))
+        return Rows(store.read_rows(0, 1 << 30), past)
     finally:
         store.close()
 
 
-def episodes_of(rows: Sequence[Row]) -> tuple[list[Episode], int]:
-    """The episodes of the rules that come with rlship, and how many frames there are."""
+def episodes_of(rows: Rows) -> tuple[list[Episode], int]:
+    """The episodes of the rules that come with rlship, as `rlship alerts` has them, and how many frames there are."""
+    newest = rows.newest()
     history = History(rules_of(), LEAD)
-    history.take(rows)
+    history.take(newest, rows.past)
     history.settle()
-    steps = {(lineage_of(row), row.unit) for row in rows if (row.unit.actor, row.unit.kind) == (LEAD, STEP)}
-    return history.episodes(), len(steps)
+    steps = sum((row.unit.actor, row.unit.kind) == (LEAD, STEP) for row in newest)
+    return history.episodes(), steps + sum(map(len, rows.past.values()))
 
 
 def why(experiment: Path, state: Path) -> Answer:

@@ -71,7 +71,7 @@ def healthy(one: HealthyRun, steps: int, parent: Path) -> Healthy:
         rows = found.rows_of(folder / "run", folder / "state")
     episodes, frames = found.episodes_of(rows)
     explained = sum(_is_explained(episode, job) for episode in episodes)
-    alarms = len(baselines.Series(rows).alarms())
+    alarms = len(baselines.Series(rows.every).alarms())
     return Healthy(one, frames, tuple(f"{e.rule}@{e.fired.step}" for e in episodes), explained, alarms)
 
 
@@ -91,7 +91,7 @@ def incident(kind: IncidentType, one: Incident, parent: Path) -> Judged:
         episodes = [episode for episode in found.episodes_of(rows)[0] if episode.fired.step >= one.step]
         answer = found.why(folder / "run", folder / "state")
     first = min(episodes, key=_fired, default=None)
-    series = baselines.Series(rows)
+    series = baselines.Series(rows.every)
     alarms = [step for step in series.alarms() if step >= one.step]
     accepted = _names(kind.name)
     ranks = {WHY: _rank([cause for cause, _ in answer.causes], accepted)}

@@ -19,7 +19,7 @@ from rlship_sidecar.alerts.signals import Signal
 def number(signal: Signal, frame: StepFrame) -> tuple[str, float] | None:
     """The metric that counts at a frame, and the value that the signal is about."""
     present = [name for name in signal.metrics if name in frame.values]
-    needed = [name for name in (signal.less, signal.of) if name]
+    needed = [name for name in (signal.less, signal.of, signal.beside) if name]
     if not present or any(name not in frame.values for name in needed):
         return None
     value = frame.values[present[0]]
@@ -81,11 +81,10 @@ def bare_truth(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
     if found is None:
         return None
     name, value = found
-    low, high = signal.low, signal.high
-    if signal.kind == "invariant":
-        return (low is not None and value < low) or (high is not None and value > high)
-    if signal.kind == "above":
-        return (low is not None and value <= low) or (high is not None and value >= high)
+    if signal.kind in ("invariant", "above"):
+        if signal.same != (1, 1):
+            return max(times_out(signal, frames).values(), default=0) >= signal.same[0]
+        return is_beyond(signal, value)
     if signal.kind == "equal":
         return abs(value - frame.values[signal.to]) > signal.size if signal.to in frame.values else None
     if signal.kind == "growth":
@@ -94,6 +93,37 @@ def bare_truth(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
     if of != name or len(usual) < signal.warmup:
         return None
     return is_far(signal, usual, value)
+
+
+def is_beyond(signal: Signal, value: float) -> bool:
+    low, high = signal.low, signal.high
+    if signal.kind == "invariant":
+        return (low is not None and value < low) or (high is not None and value > high)
+    return (low is not None and value <= low) or (high is not None and value >= high)
+
+
+def is_of_single_ranks(signal: Signal, name: str) -> bool:
+    """Whether one rank that is missing or short is enough."""
+    lacking = ("coverage/missing", "coverage/missing/lead", "coverage/missing/others", "coverage/short")
+    return name in lacking and not signal.less and not signal.of and is_beyond(signal, 1.0)
+
+
+def times_out(signal: Signal, frames: Sequence[StepFrame]) -> dict[str, int]:
+    """In how many of the last frames that count each rank was out, or ("") the value of all of them."""
+    known = [(number(signal, frame), frame) for frame in frames]
+    counted: list[list[str]] = []
+    last = ""
+    for found, frame in known:
+        if found is None:
+            continue
+        counted, last = counted if found[0] == last else [], found[0]
+        ranks = [place for place, _ in frame.ranks.get(last, ())]
+        counted.append(ranks if is_of_single_ranks(signal, last) else [""] * is_beyond(signal, found[1]))
+    times: dict[str, int] = {}
+    for places in counted[-signal.same[1] :]:
+        for place in places:
+            times[place] = times.get(place, 0) + 1
+    return times
 
 
 def has_grown(signal: Signal, frames: Sequence[StepFrame]) -> bool | None:
@@ -211,10 +241,15 @@ def places_of(signal: Signal, frames: Sequence[StepFrame]) -> Places:
         found = {place for place, count in times_apart(signal, frames).items() if count >= signal.same[0]}
         return dict.fromkeys(found) if len(found) <= 16 else None
     name, value = number(signal, frame) or ("", 0.0)
-    if name not in ("coverage/missing", "coverage/short") or signal.less or signal.of or signal.high != 1:
+    if not is_of_single_ranks(signal, name):
         return {}
     named = dict(frame.ranks.get(name, ()))
-    return named if len(named) >= value else None
+    if len(named) < value:
+        return None
+    if signal.same == (1, 1):
+        return named
+    lasting = [place for place, count in times_out(signal, frames).items() if count >= signal.same[0]]
+    return dict.fromkeys(lasting) if len(lasting) <= 16 else None
 
 
 def truths_of(signal: Signal, frames: Sequence[StepFrame]) -> list[tuple[bool | None, Places]]:

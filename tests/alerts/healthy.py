@@ -172,7 +172,7 @@ class _Around:
             start, gain = self._score
             values["eval/score"] = start + gain * done + self._eval()
         values["node/host_mem_frac"] = min(0.94, self._host + 0.03 * done + self._memory())
-        values["coverage/expected"] = 16.0 + self._generators
+        values["coverage/members"] = 16.0 + self._generators
         rates = [values["gen/decode_tokens_per_s"] / GENERATORS * rate * chance.gauss(1, 0.06) for rate in self._rate]
         per_rank["gen/decode_tokens_per_s"] = tuple(
             (f"generator/{at}.0", rate) for at, rate in enumerate(rates[: self._generators])

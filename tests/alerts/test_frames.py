@@ -168,11 +168,48 @@ def test_rows_with_other_keys_are_read_as_if_they_were_the_first() -> None:
         assert taker.part(given) == FrameNames(names, "trainer").part(given)
 
 
+def test_missing_ranks_of_the_lead_and_of_others() -> None:
+    """`coverage/missing/lead` and `coverage/missing/others` tell them apart. Without other actors both are known."""
+    names = ("coverage/missing", "coverage/missing/lead", "coverage/missing/others")
+    rows = [
+        row(1, {"loss": 1.0}, coverage={"missing": ("0.1",)}),
+        row(1, {"kv": 0.5}, actor="generator", kind=ALIGNED, coverage={"missing": ("2.0", "3.0")}),
+        row(1, {"x": 0.5}, actor="reward", coverage={"missing": ("0.0",)}),
+        row(2, {"loss": 1.0}),
+    ]
+    for given in (rows, rows[::-1]):
+        (frames,) = frames_of(given, *names).values()
+        assert frames[1].values == dict(zip(names, (4.0, 1.0, 3.0)))
+        assert frames[1].ranks["coverage/missing/lead"] == (("trainer/0.1", 1.0),)
+        assert [place for place, _ in frames[1].ranks["coverage/missing/others"]] == [
+            "generator/2.0",
+            "generator/3.0",
+            "reward/0.0",
+        ]
+        assert frames[2].values == dict.fromkeys(names, 0.0)
+
+
 def test_expected_ranks_add_up() -> None:
     """`coverage/expected` counts the ranks of all actors of a frame."""
     rows = [row(1, {"loss": 1.0}), row(1, {"kv": 0.5}, actor="generator", kind=ALIGNED, coverage={"expected": 6})]
     (frames,) = frames_of(rows, "coverage/expected").values()
     assert frames[1].values == {"coverage/expected": 7.0}
+
+
+def test_members_are_the_ranks_that_log_or_should() -> None:
+    """Of a step's ranks `coverage/members` leaves out those that have ended: they neither log nor are missing. Other
+    units expect no such rank.
+    """
+    ended = {"expected": 4, "ranks": ("0.0", "2.0")}
+    rows = [
+        row(1, {"loss": 1.0}),
+        row(1, {"x": 0.5}, actor="generator", coverage=ended),
+        row(1, {"kv": 0.5}, actor="node", kind=ALIGNED, coverage={"expected": 6}),
+        row(2, {"loss": 1.0}),
+        row(2, {"x": 0.5}, actor="generator", coverage=ended | {"missing": ("2.0", "3.0")}),
+    ]
+    (frames,) = frames_of(rows, "coverage/members").values()
+    assert [one.values for one in frames.values()] == [{"coverage/members": 9.0}, {"coverage/members": 4.0}]
 
 
 def test_other_actors_join_by_their_unit() -> None:

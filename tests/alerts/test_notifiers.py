@@ -490,10 +490,14 @@ def test_a_notifier_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: py
         assert caught.value.message.startswith(f"rlship.toml: [notify.me]: {says}")
 
 
-def test_a_first_look_at_old_experiments_notifies_no_one(tmp_path: Path) -> None:
-    """`watch` over a folder of old experiments, each with an episode: they are in rows, and nothing is sent."""
+@pytest.mark.parametrize("count", [10, pytest.param(300, marks=(pytest.mark.long, pytest.mark.timeout(900)))])
+def test_a_first_look_at_old_experiments_notifies_no_one(tmp_path: Path, count: int) -> None:
+    """`watch` over a folder of old experiments, each with an episode: they are in rows, and nothing is sent.
+
+    The looks at 300 take 15 s of CPU, and minutes beside a dozen other processes.
+    """
     with receiver() as there:
-        for number in range(10):
+        for number in range(count):
             made = tmp_path / f"run{number}" / "rlship"
             made.mkdir(parents=True)
             made.joinpath("a.jsonl").write_bytes(file(*steps([1, 20, 20, 20], NOW), CLOSE, world=1))
@@ -501,7 +505,7 @@ def test_a_first_look_at_old_experiments_notifies_no_one(tmp_path: Path) -> None
         (tmp_path / "rlship.toml").write_text(f'sinks = []\n{rule}[notify.webhook]\nurl = "{there.url}"\n')
         assert call("watch", "--once", tmp_path).exit_code == 0
         told = [json.loads(line) for line in call("status", "--json", tmp_path).stdout.splitlines()]
-        assert [len(one["alerts"]) for one in told] == [1] * 10
+        assert [len(one["alerts"]) for one in told] == [1] * count
         assert there.taken == []
         (tmp_path / "run3" / "rlship" / "b.jsonl").write_bytes(
             file(

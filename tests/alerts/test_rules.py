@@ -135,11 +135,13 @@ def test_each_rule_fires_on_its_fault(name: str) -> None:
 
 
 def test_a_pause_that_the_job_logs_is_no_stall() -> None:
-    """An evaluation or checkpoint of which the step has the seconds is no stall; the rest of the same gap is one."""
+    """An evaluation or checkpoint of which the step has the seconds is no stall; the rest of the same gap is one. In a
+    step with an evaluation of unknown length only half an hour is.
+    """
     frames = [scored(frame) for frame in calm()]
 
-    def paused(logged: dict[str, float]) -> list[Episode]:
-        late = [replace(frame, t=frame.t + 300.0) if at >= FAULT_AT else frame for at, frame in enumerate(frames)]
+    def paused(logged: dict[str, float], seconds: float = 300.0) -> list[Episode]:
+        late = [replace(frame, t=frame.t + seconds) if at >= FAULT_AT else frame for at, frame in enumerate(frames)]
         late[FAULT_AT] = put(late[FAULT_AT], logged)
         return episodes_of(late, "stall")
 
@@ -147,15 +149,34 @@ def test_a_pause_that_the_job_logs_is_no_stall() -> None:
     assert paused({"perf/stage_s/eval": 190.0, "perf/stage_s/ckpt": 60.0}) == []
     assert len(paused({"perf/stage_s/eval": 20.0, "perf/stage_s/ckpt": 10.0})) == 1
 
+    evaluated = {"eval/score/nonfinite": 0.0}  # as a frame has it beside the score
+    assert paused(evaluated) == []
+    assert len(paused(evaluated | {"perf/stage_s/eval": 20.0})) == 1
+    assert len(paused(evaluated, 2000.0)) == 1
+
 
 def test_an_evaluation_that_falls_with_the_reward_is_no_matter_of_the_evaluation() -> None:
-    """Harder prompts lower both; that the reward alone rises is what the rule is about."""
+    """Harder prompts lower both, the reward by less; that it does not fall is what the rule is about."""
     harder = [
         put(scored(frame), {"eval/score": 0.4 - 0.004 * at, "reward/total": 0.5 - 0.004 * at})
         for at, frame in enumerate(calm(81))
     ]
     assert episodes_of(harder, "evaluation") == []
+    less = [put(frame, {"reward/total": 0.5 - 0.002 * at}) for at, frame in enumerate(harder)]
+    assert episodes_of(less, "evaluation") == []
     assert len(episodes_of([put(frame, {"reward/total": 0.5}) for frame in harder], "evaluation")) == 1
+
+
+def test_a_job_that_evaluates_every_tenth_step() -> None:
+    """`need` counts evaluations: that the steps between them have no score says nothing."""
+    frames = [
+        put(frame, {"reward/total": 0.6, "eval/score": 0.5 - 0.004 * max(0, at - 120) + 0.005 * (at % 3)})
+        if at % 10 == 9
+        else replace(frame, values={name: one for name, one in frame.values.items() if name != "eval/score"})
+        for at, frame in enumerate(calm(240))
+    ]
+    (one,) = episodes_of(frames, "evaluation")
+    assert 120 < one.first.step < one.fired.step < 200
 
 
 # Golden: severity, first, fired, last and end of what goes wrong slowly, and the signals that fired.
@@ -189,7 +210,7 @@ def slowed(frame: StepFrame, at: int, **factors: float) -> StepFrame:
 
 
 QUIET: dict[str, Callable[[StepFrame, int], StepFrame]] = {
-    "slow_step with fewer ranks": lambda frame, at: put(slowed(frame, at), {"coverage/expected": 20.0 if at else 22.0}),
+    "slow_step with fewer ranks": lambda frame, at: put(slowed(frame, at), {"coverage/members": 20.0 if at else 22.0}),
     "slow_step with longer responses": lambda frame, at: slowed(frame, at, data__response_len=1.6),
     "slow_step with as much more tokens": lambda frame, at: slowed(frame, at, data__step_tokens=1.7),
     "entropy that falls while the reward rises": lambda frame, at: put(
@@ -221,6 +242,28 @@ def test_a_replica_that_goes_on_differing() -> None:
     frames = [slow(frame) if at >= 100 else frame for at, frame in enumerate(calm(130))]
     (one,) = episodes_of(frames, "lost_or_slow_place")
     assert (one.place, one.first.step) == ("generator/2.0", 107)
+
+
+def away(frame: StepFrame, *places: str) -> StepFrame:
+    """Ranks of other actors than the lead are missing."""
+    names = {"coverage/missing": float(len(places)), "coverage/missing/lead": 0.0}
+    ranks = {**frame.ranks, "coverage/missing/others": tuple((one, 1.0) for one in places)}
+    return replace(put(frame, {**names, "coverage/missing/others": float(len(places))}), ranks=ranks)
+
+
+def test_a_replica_that_is_restarted_is_not_lost() -> None:
+    """A generator that is away for six frames comes back by itself; one that stays away is named once it was so in 8
+    of 10 frames, and of two that take turns neither is.
+    """
+    for lost, told in ((6, []), (30, [("generator/2.0", 107, 108)])):
+        frames = [
+            away(frame, *["generator/2.0"] * (100 <= at < 100 + lost), *["generator/1.0"] * (60 <= at < 66))
+            for at, frame in enumerate(calm(150))
+        ]
+        found = episodes_of(frames, "lost_or_slow_place")
+        assert [(one.place, one.first.step, one.fired.step) for one in found] == told
+    turns = [away(frame, f"generator/{at // 5 % 2}.0") for at, frame in enumerate(calm(60))]
+    assert episodes_of(turns, "lost_or_slow_place") == []
 
 
 def test_tokens_spread_unevenly_though_the_slowest_rank_changes() -> None:

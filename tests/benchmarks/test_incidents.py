@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.incidents.__main__ import measure, report
-from benchmarks.incidents.found import answer_of, rows_of, why
+from benchmarks.incidents.found import Rows, answer_of, episodes_of, rows_of, why
 from benchmarks.incidents.job import Job
 from benchmarks.incidents.judging import NAMES, first_impact
 from benchmarks.incidents.plan import Plan, plan, reseeded
 from benchmarks.incidents.statistics import Share, most
 from rlship_sidecar import bounded_toml
 from rlship_sidecar.why.graph import graph_of
+from tests.alerts.rows import T0, row
 
 STEPS = plan().steps
 
@@ -78,6 +79,19 @@ def test_answers(tmp_path: Path) -> None:
         rows_of(tmp_path / name, tmp_path / f"{name}.state")
         causes = why(tmp_path / name, tmp_path / f"{name}.state").causes
         assert (causes[0] if incident else causes) == expected
+
+
+def test_a_row_in_the_middle_of_a_rollback_is_no_frame() -> None:
+    """A replay may make a row while it has read the rollback of some ranks only: the step's old lineage, half an hour
+    later. Only the newest row and what the step was before count.
+    """
+    former = [row(at, {"loss": 1.0}, t=T0 + 10 * at) for at in range(30)]
+    mixed = row(20, {"loss": 1.0}, t=T0 + 2100)
+    again = [row(at, {"loss": 1.0}, t=T0 + 1900 + 10 * at, lineage=(0, 0, 1)) for at in range(20, 30)]
+    past = {one.unit.index: [one] for one in former[20:]}
+
+    assert [one.rule for one in episodes_of(Rows([*former, mixed], {}))[0]] == ["stall"]
+    assert episodes_of(Rows([*former, mixed, *again], past)) == ([], 40)
 
 
 def test_every_name_is_one_of_the_graph() -> None:

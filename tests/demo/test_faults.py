@@ -67,7 +67,7 @@ def test_a_job_without_a_fault_keeps_a_clean_ledger(tmp_path: Path) -> None:
         assert job.wait() is None
 
     rows = rows_of(tmp_path / "job", tmp_path / "state")
-    ledger = [row.values for row in rows if row.unit.kind == LEDGER]
+    ledger = [row.values for row in rows.every if row.unit.kind == LEDGER]
     counts = {key: sum(values[key] for values in ledger) for key in ledger[0]}
     assert {key.rpartition("/")[2]: count for key, count in counts.items() if count} == {
         "groups": 12 * 16,

@@ -2,7 +2,8 @@
 
 A frame holds only what rules ask for. Its names are those of the catalogue, whichever of the names that the catalogue
 knows the job used, and the keys of rows as they are. `coverage/missing`, `coverage/short`, `coverage/expected` and
-`tag/<tag>` are names, too.
+`tag/<tag>` are names, too. `coverage/missing/lead` is of the lead's ranks alone, `coverage/missing/others` of the rest.
+`coverage/members` counts the ranks that take part: without those that have ended.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from rlship_sidecar.rows import (
 )
 
 MISSING, SHORT, EXPECTED, TAG = "coverage/missing", "coverage/short", "coverage/expected", "tag/"
-_ADDED_UP = (MISSING, SHORT, EXPECTED)  # over actors
+MEMBERS = "coverage/members"
+LEAD_MISSING, OTHERS_MISSING = f"{MISSING}/lead", f"{MISSING}/others"
+LACKING = (MISSING, LEAD_MISSING, OTHERS_MISSING, SHORT)  # of which frames name the ranks
+_ADDED_UP = (*LACKING, EXPECTED, MEMBERS)  # over actors
 NONFINITE = "/nonfinite"
 JOINED = (STEP, ALIGNED, LEDGER)  # the kinds of rows that say something of a step of the lead
 MAX_CHOSEN = 64  # sets of keys of which it is remembered which names they have
@@ -155,11 +159,17 @@ class FrameNames:
 
     def _add_coverage(self, row: Row, values: dict[str, float], ranks: dict[str, RankValues], *, past: bool) -> None:
         actor, coverage = row.unit.actor, row.coverage
-        if MISSING in self._wanted:
-            values[MISSING] = float(count_ranks(coverage.missing))
-            ranks[MISSING] = _ones(actor, each_rank(coverage.missing))
+        own = LEAD_MISSING if actor == self._lead else OTHERS_MISSING
+        for name in (MISSING, own):
+            if name in self._wanted:
+                values[name] = float(count_ranks(coverage.missing))
+                ranks[name] = _ones(actor, each_rank(coverage.missing))
+        if actor == self._lead and OTHERS_MISSING in self._wanted:
+            values[OTHERS_MISSING] = 0.0  # until rows of others say more
         if EXPECTED in self._wanted and row.unit.kind != LEDGER:
             values[EXPECTED] = float(coverage.expected)
+        if MEMBERS in self._wanted and row.unit.kind != LEDGER:
+            values[MEMBERS] = float(_count_members(row))
         if SHORT in self._wanted and row.unit.kind == STEP and not past:
             values[SHORT] = float(count_short(coverage))
             short = {rank for ranks in coverage.short.values() for rank in each_rank(ranks)}
@@ -190,6 +200,16 @@ class FrameNames:
         if named is None:
             named = known[key] = tuple(one for one in _names(actor, key, self._lead) if one.name in self._wanted)
         return named
+
+
+def _count_members(row: Row) -> int:
+    """How many ranks take part in a unit: a step expects those that have ended, too, which no longer log."""
+    coverage = row.coverage
+    if row.unit.kind != STEP:
+        return coverage.expected
+    if not coverage.missing:
+        return count_ranks(coverage.ranks)
+    return len({*each_rank(coverage.ranks), *each_rank(coverage.missing)})
 
 
 def _ones(actor: str, ranks: Iterable[RankName]) -> RankValues:

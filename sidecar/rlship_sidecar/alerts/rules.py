@@ -56,11 +56,11 @@ class BadRule(Exception):
         self.at, self.message, self.hint = at, message, hint
 
 
-# What a signal of each kind takes beside `kind`, `metric`, `less`, `of`, `hold` and `missing`.
-_EVERY = ("kind", "metric", "less", "of", "hold", "missing")
+# What a signal of each kind takes beside `kind`, `metric`, `less`, `of`, `beside`, `hold` and `missing`.
+_EVERY = ("kind", "metric", "less", "of", "beside", "hold", "missing")
 _TAKES: dict[str, tuple[str, ...]] = {
-    "invariant": ("low", "high"),
-    "above": ("low", "high"),
+    "invariant": ("low", "high", "same"),
+    "above": ("low", "high", "same"),
     "equal": ("to", "size"),
     "level": ("direction", "ratio", "floor", "z", "window", "warmup"),
     "break": ("direction", "size", "ratio", "z", "window", "warmup"),
@@ -222,7 +222,7 @@ def _parameter(at: Path, key: str, value: Any) -> Any:
         return _one_of(at, value, (signals.UP, signals.DOWN, signals.BOTH))
     if key == "missing":
         return {"unknown": None, "false": False, "true": True}[_one_of(at, value, ("unknown", "false", "true"))]
-    if key in ("less", "of", "to"):
+    if key in ("less", "of", "to", "beside"):
         return _text(at, value)
     if type(value) not in (int, float) or not math.isfinite(value):
         raise BadRule(at, f"{value!r} is not allowed", "allowed: a finite number")
@@ -326,12 +326,12 @@ def wanted(rules: tuple[Rule, ...]) -> set[str]:
 
 
 def blind(rules: Iterable[Rule], seen: Collection[str]) -> list[str]:
-    """The rules that look at metrics, none of which is among the names that frames have. A signal `stalled` looks at
-    times, and takes the metrics off that there are.
+    """The rules that look at metrics, none of which is among the names that frames have. A rule with a signal `stalled`
+    looks at times.
     """
     found = []
     for rule in rules:
-        names = {name for one in rule.signals if one.kind != "stalled" for name in signals.wanted(one)}
-        if names and names.isdisjoint(seen):
+        names = rule.wanted()
+        if names and names.isdisjoint(seen) and not any(one.kind == "stalled" for one in rule.signals):
             found.append(rule.name)
     return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlship_sidecar.alerts.expression import Truth
-from rlship_sidecar.alerts.frames import MAX_PLACES, MISSING, SHORT, RankValues, StepFrame, ordered_figures
+from rlship_sidecar.alerts.frames import LACKING, MAX_PLACES, RankValues, StepFrame, ordered_figures
 
 TINY = 1e-12  # below it a spread is that of rounding
 SIGMA = 1.4826  # the standard deviation of normal values is this times their median absolute deviation
@@ -30,6 +30,7 @@ class Signal:
     """One signal of a rule. docs/alerts.md explains the kinds and what each takes.
 
     The metric is the first of `metrics` that a frame has. The value is (metric - `less`) / `of`, each as far as named.
+    Only frames that have `beside`, too, count.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Signal:
     less: str = ""
     of: str = ""
     to: str = ""
+    beside: str = ""
     direction: str = UP
     low: float | None = None
     high: float | None = None
@@ -107,7 +109,7 @@ def ask_of_nothing(signal: Signal, names: Set[str], state: State) -> tuple[Signa
 
 def wanted(signal: Signal) -> list[str]:
     """The names of a frame that a signal asks for."""
-    return [name for name in (*signal.metrics, signal.less, signal.of, signal.to) if name]
+    return [name for name in (*signal.metrics, signal.less, signal.of, signal.to, signal.beside) if name]
 
 
 def value_of(signal: Signal, frame: StepFrame) -> tuple[str, float] | None:
@@ -117,6 +119,8 @@ def value_of(signal: Signal, frame: StepFrame) -> tuple[str, float] | None:
         if name in values:
             break
     else:
+        return None
+    if signal.beside and signal.beside not in values:
         return None
     value = values[name]
     if signal.less:
@@ -150,14 +154,49 @@ def _place(signal: Signal, frame: StepFrame, name: str) -> str:
 
 
 def _bounds(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
-    """`invariant` is true outside of low..high, `above` at or beyond one of them."""
+    """`invariant` is true outside of low..high, `above` at or beyond one of them; in k of the last n frames, with
+    (k, n) = `same`.
+    """
     found = value_of(signal, frame)
     if found is None:
         return UNKNOWN, state
+    if signal.same[1] > 1:
+        return _lasting(signal, frame, found, state)
     name, value = found
     if not _is_out(signal, value):
         return SignalAnswer(False, value), state
     return SignalAnswer(True, value, _place(signal, frame, name), _places(signal, frame, name, value)), state
+
+
+def _lasting(signal: Signal, frame: StepFrame, found: tuple[str, float], state: State) -> tuple[SignalAnswer, State]:
+    """Whether a bound is passed for long enough. Each rank counts for itself where one is enough."""
+    name, value = found
+    needed, lately = signal.same
+    ranks = _each_out(signal, frame, name)
+    now: dict[str, float | None] = {"": value} if ranks is None and _is_out(signal, value) else dict(ranks or ())
+    before: State = state[1] if state and state[0] == name else ()
+    out = (*before, tuple(now))[-lately:]
+    places = [place for place, count in _times(out).items() if count >= needed]
+    if not places:
+        return SignalAnswer(False, value), (name, out)
+    if ranks is None:
+        return SignalAnswer(True, value), (name, out)
+    told = _told(places, now) if value <= len(ranks) else None
+    return SignalAnswer(True, now.get(places[0]), places[0], told), (name, out)
+
+
+def _times(state: State) -> dict[str, int]:
+    """In how many of the frames that are remembered each place was."""
+    times: dict[str, int] = {}
+    for places in state:
+        for place in places:
+            times[place] = times.get(place, 0) + 1
+    return times
+
+
+def _told(places: Sequence[str], now: dict[str, float | None]) -> Places | None:
+    """Places with their values of this frame; None where they are too many."""
+    return tuple((one, now.get(one)) for one in places) if len(places) <= MAX_PLACES else None
 
 
 def _is_out(signal: Signal, value: float) -> bool:
@@ -169,10 +208,17 @@ def _is_out(signal: Signal, value: float) -> bool:
 
 def _places(signal: Signal, frame: StepFrame, name: str, value: float) -> Places | None:
     """The ranks that are missing or short, where one is enough. A frame names the first of them only."""
-    ranks = frame.ranks.get(name, ())
-    if name not in (MISSING, SHORT) or signal.less or signal.of or not all(_is_out(signal, one) for _, one in ranks):
+    ranks = _each_out(signal, frame, name)
+    if ranks is None:
         return ()
     return tuple((place, value) for place, _ in ranks) if value <= len(ranks) else None
+
+
+def _each_out(signal: Signal, frame: StepFrame, name: str) -> RankValues | None:
+    """The ranks that are missing or short, as far as a frame names them; None where one of them is not enough."""
+    if name not in LACKING or signal.less or signal.of or not _is_out(signal, 1.0):
+        return None
+    return frame.ranks.get(name, ())
 
 
 def _equal(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
@@ -402,17 +448,14 @@ def _peer(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswer,
     values = frame.ranks[name]
     needed, lately = signal.same
     state = (*state, apart(signal, values))[-lately:]
-    times: dict[str, int] = {}
-    for places in state:
-        for place in places:
-            times[place] = times.get(place, 0) + 1
+    times = _times(state)
     most = max(times.values(), default=0)
     if most < needed:
         return SignalAnswer(False), state
     place = next(place for place, count in times.items() if count == most)
-    now = dict(values)
-    places = tuple((one, now.get(one)) for one, count in times.items() if count >= needed)
-    return SignalAnswer(True, now.get(place), place, places if len(places) <= MAX_PLACES else None), state
+    now: dict[str, float | None] = dict(values)
+    places = _told([one for one, count in times.items() if count >= needed], now)
+    return SignalAnswer(True, now.get(place), place, places), state
 
 
 def apart(signal: Signal, values: RankValues) -> tuple[str, ...]:
