@@ -237,6 +237,17 @@ def test_what_rows_lack_and_what_was_revised_is_counted(tmp_path: Path) -> None:
     made.close()
 
 
+def test_what_rlship_says_of_the_job_is_no_headline(tmp_path: Path) -> None:
+    """The curve of an alert has the name of a metric at its end; it is in the list of all metrics alone."""
+    rows = [row(0, values={"trainer/entropy": 1.0}), row(1, kind="alert", values={"zz_rlship/alert/entropy": 1.0})]
+    store(tmp_path / "run", rows).close()
+    with serving(tmp_path / "run") as client:
+        first, second = client.ask(f"{client.first}/metrics")["metrics"]
+        assert (first["key"], first["headline"]) == ("trainer/entropy", 1)
+        assert (second["key"], second["headline"]) == ("zz_rlship/alert/entropy", None)
+        assert client.ask(f"{client.first}/overview")["panels"]["stability"] == [first["id"]]
+
+
 def test_two_runs_are_compared(tmp_path: Path) -> None:
     """A folder of experiments: each by its id, and what two of them differ in, as `rlship diff` says."""
     for name, at in (("a", 3), ("b", 9)):
