@@ -1,6 +1,6 @@
 // What happened in the processes, by time.
 
-import { h, plain, show, table } from "../dom.js";
+import { h, plain, problem, show, table } from "../dom.js";
 import { clock, counted, number } from "../numbers.js";
 
 const LIVE_MS = 3000;
@@ -23,7 +23,7 @@ export const events = {
         said = await ctx.run.ask("events", { ...range, name: name.value || undefined });
         if (!closed) draw();
       } catch (error) {
-        if (!closed) note.textContent = plain([error.message, error.hint].filter(Boolean).join(" "));
+        if (!closed) note.textContent = plain(problem(error));
       }
     };
     const draw = () => {
