@@ -1,8 +1,9 @@
 // The overview: how the run is, its headline charts, who takes part, and what is missing or was refused.
 
 import { ChartGrid } from "../grid.js";
-import { h, show, table } from "../dom.js";
+import { h, plain, show, table } from "../dom.js";
 import { clock, number, seconds } from "../numbers.js";
+import { bands, GOING } from "./stability.js";
 
 export const STATES = {
   running: ["Running", "good"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
@@ -18,9 +19,9 @@ export const overview = {
     const charts = h("section", { class: "section", "aria-label": "Headline charts" });
     const details = h("div", {});
     show(host, h("h2", { class: "unseen" }, "Overview"), facts, charts, details);
-    const grid = new ChartGrid(charts, ctx, headlines(ctx.run), { onPick: (step) => ctx.open("rollouts", { at: step }) });
+    const grid = new ChartGrid(charts, ctx, headlines(ctx.run), { marks: () => bands(ctx.run.alerts.episodes, ctx.run.whole[1]), onPick: (step) => ctx.open("rollouts", { at: step }) });
     const draw = () => {
-      show(facts, tiles(ctx.run), notes(ctx.run));
+      show(facts, tiles(ctx.run), notes(ctx));
       show(details, actors(ctx.run.overview), refused(ctx.run.overview), sinks(ctx.run.overview), writers(ctx.run.overview));
     };
     draw();
@@ -62,12 +63,21 @@ function fact(name, value, colour = "") {
   return h("span", { class: colour, data: { fact: name } }, value);
 }
 
-function notes(run) {
-  const { overview: said } = run;
-  const lines = [...new Set([said.entry.note, ...said.entry.trouble, ...said.notes].filter(Boolean))];
+function notes(ctx) {
+  const { overview: said, alerts } = ctx.run;
+  const going = alerts.episodes.filter((episode) => GOING.includes(episode.state));
+  const told = new Set(going.map((episode) => `${episode.rule} firing`));
+  const lines = [...new Set([said.entry.note, ...said.entry.trouble, ...said.notes].filter((line) => line && !told.has(line)))];
   const progress = said.progress === null ? null : h("p", { class: "note" }, `${said.doing || "Rows are made"}: `,
     h("progress", { max: 1, value: String(said.progress), "aria-label": "Progress" }), ` ${Math.round(said.progress * 100)} %`);
-  return h("div", { class: "section" }, progress, lines.map((line) => h("p", { class: `note ${said.entry.trouble.includes(line) ? "bad" : "plain"}` }, line)));
+  return h("div", { class: "section" }, progress, going.map((episode) => alarm(episode, ctx)), lines.map((line) => h("p", { class: `note ${said.entry.trouble.includes(line) ? "bad" : "plain"}` }, line)));
+}
+
+/** What goes wrong now, and the way to its cause. */
+function alarm(episode, ctx) {
+  const where = [episode.place && `at ${episode.place}`, Number.isFinite(episode.first?.step) && `since step ${number(episode.first.step, 9)}`].filter(Boolean).join(" ");
+  return h("p", { class: "note bad", data: { alarm: episode.rule } }, h("strong", { class: "name" }, episode.rule), ` ${plain(episode.state, 40)} `, h("span", { class: "name" }, where), episode.about ? `: ${plain(episode.about, 300)} ` : " ",
+    h("button", { "aria-label": `Why ${plain(episode.rule, 80)}`, on: { click: () => ctx.open("alerts", { episode: episode.id }) } }, "Why?"));
 }
 
 function actors(said) {
@@ -107,7 +117,10 @@ export function described(value) {
 
 function sinks(said) {
   if (!said.sinks.length) return null;
-  return section("Sinks", h("ul", {}, said.sinks.map((sink) => h("li", { class: "text" }, described(sink)))));
+  return section("Sinks", table("Where rows go", ["Sink", "State", "Rows sent", "Where", "What is wrong"], said.sinks.map((sink) => [
+    h("span", { class: "name" }, sink.name), sink.state, number(sink.sent, 9), h("span", { class: "text" }, sink.where),
+    h("span", { class: sink.error ? "text bad" : "text" }, [sink.error, sink.note, sink.advice].filter(Boolean).map((part) => plain(part, 500)).join("; ")),
+  ])));
 }
 
 function writers(said) {
