@@ -87,7 +87,7 @@ export class Chart {
       scales: { x: { time: false, auto: false, range: () => this.extent() }, y: { range: (u, low, high) => room(low, high) } },
       axes: [
         { ...axis, size: 26, gap: 3, values: (u, at) => at.map((value) => number(value, 6)) },
-        { ...axis, size: 58, gap: 3, ...(this.format === bytes ? { incrs: TWOS } : {}), values: (u, at) => (this.format === number ? apart(at) : at.map((value) => this.format(value))) },
+        { ...axis, size: (u, said) => labelRoom(said), gap: 3, ...(this.format === bytes ? { incrs: TWOS } : {}), values: (u, at) => (this.format === number ? apart(at) : at.map((value) => this.format(value))) },
       ],
       cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, focus: { prox: -1 } },
       hooks: {
@@ -159,6 +159,11 @@ export class Chart {
     }
     ctx.restore();
   }
+}
+
+/** How wide an axis has to be for its longest label. */
+function labelRoom(said) {
+  return Math.min(Math.max(58, 14 + 6.6 * Math.max(...(said ?? [""]).map((label) => label?.length ?? 0), 0)), 120);
 }
 
 /** The range of the y axis around what is drawn: some room above and below, and 0 if it is near. */
