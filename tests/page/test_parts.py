@@ -90,7 +90,7 @@ def test_long_values_begin_shortly_before_the_place_where_they_differ(page: Page
 
 
 def test_a_bar_has_all_of_its_samples(browser: Browser, link: str) -> None:
-    """A histogram counts all samples of the step. Those of a chosen bar are shown though the first answer lacked them."""
+    """A histogram counts all samples of the step: those of a chosen bar are shown though the first answer lacked them."""
     page = browser.page()
     page.open(f"{link}&panel=rollouts&at=1")
     page.wait("document.querySelector('[data-load]')")
@@ -99,3 +99,20 @@ def test_a_bar_has_all_of_its_samples(browser: Browser, link: str) -> None:
     page.wait("document.querySelectorAll('.sample').length === 2")
     assert page.value("document.querySelector('[data-load]')") is None
     wholesome(page)
+
+
+def test_what_lacks_ranks_stands_before_a_bound(page: Page) -> None:
+    """Of thousands of actors the overview draws some: the lead first, then those that lack ranks."""
+    first, second, rows, title = call(
+        page,
+        "panels/overview.js",
+        """{
+        const actor = (at) => ({
+            actor: `a${at}`, lead: at === 700, ranks: at === 900 ? 0 : 1, expected: 1, missing: [], absent: [], note: "",
+        });
+        const drawn = its.actors({ actors: Array.from({ length: 1000 }, (_, at) => actor(at)) });
+        const cells = [...drawn.querySelectorAll("tbody tr")].map((row) => row.cells[0].textContent);
+        return [cells[0], cells[1], cells.length, drawn.querySelector("caption").textContent];
+    }""",
+    )
+    assert (first, second, rows, title) == ("a700 (lead)", "a900", 200, "Actors and their ranks: 200 of 1,000")

@@ -9,23 +9,31 @@ export const STATES = {
   running: ["Running", "good"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
   stopped: ["Stopped", "warn"], unwatched: ["No rows yet", "warn"], unreadable: ["Unreadable", "bad"],
 };
-const HEADLINES = 12;
+const [HEADLINES, MOST_ACTORS, MOST_ALARMS] = [12, 200, 20];
 
 export const overview = {
   id: "overview",
   title: "Overview",
   make(host, ctx) {
     const facts = h("div", {});
+    const alarms = h("div", {});
+    const lines = h("div", {});
     const charts = h("section", { class: "section", "aria-label": "Headline charts" });
     const details = h("div", {});
-    show(host, h("h2", { class: "unseen" }, "Overview"), facts, charts, details);
+    show(host, h("h2", { class: "unseen" }, "Overview"), facts, alarms, lines, charts, details);
     const grid = new ChartGrid(charts, ctx, headlines(ctx.run), { marks: () => bands(ctx.run.alerts.episodes, ctx.run.whole[1]), onPick: (step) => ctx.open("rollouts", { at: step }) });
+    // A button keeps the focus as long as what it is for stays; a table that a person opened stays open.
+    const alert = () => show(alarms, goingOn(ctx.run).map((episode) => alarm(episode, ctx)));
     const draw = () => {
-      show(facts, tiles(ctx.run), notes(ctx));
-      show(details, actors(ctx.run.overview), refused(ctx.run.overview), sinks(ctx.run.overview), writers(ctx.run.overview));
+      const open = details.querySelector("details")?.open ?? false;
+      show(facts, tiles(ctx.run));
+      show(lines, notes(ctx.run));
+      show(details, actors(ctx.run.overview), refused(ctx.run.overview), sinks(ctx.run.overview), writers(ctx.run.overview, open));
     };
+    alert();
     draw();
     const quit = ctx.run.listen((what) => {
+      if (["all", "alerts"].includes(what)) alert();
       if (["all", "overview", "alerts", "trouble"].includes(what)) draw();
       if (what === "all" || what === "metrics") grid.put(headlines(ctx.run));
     });
@@ -63,14 +71,17 @@ function fact(name, value, colour = "") {
   return h("span", { class: colour, data: { fact: name } }, value);
 }
 
-function notes(ctx) {
-  const { overview: said, alerts } = ctx.run;
-  const going = alerts.episodes.filter((episode) => GOING.includes(episode.state));
-  const told = new Set(going.map((episode) => `${episode.rule} firing`));
+function goingOn(run) {
+  return run.alerts.episodes.filter((episode) => GOING.includes(episode.state)).slice(0, MOST_ALARMS);
+}
+
+function notes(run) {
+  const { overview: said } = run;
+  const told = new Set(goingOn(run).map((episode) => `${episode.rule} firing`));
   const lines = [...new Set([said.entry.note, ...said.entry.trouble, ...said.notes].filter((line) => line && !told.has(line)))];
   const progress = said.progress === null ? null : h("p", { class: "note" }, `${said.doing || "Rows are made"}: `,
     h("progress", { max: 1, value: String(said.progress), "aria-label": "Progress" }), ` ${Math.round(said.progress * 100)} %`);
-  return h("div", { class: "section" }, progress, going.map((episode) => alarm(episode, ctx)), lines.map((line) => h("p", { class: `note ${said.entry.trouble.includes(line) ? "bad" : "plain"}` }, line)));
+  return h("div", { class: "section" }, progress, lines.map((line) => h("p", { class: `note ${said.entry.trouble.includes(line) ? "bad" : "plain"}` }, line)));
 }
 
 /** What goes wrong now, and the way to its cause. */
@@ -80,15 +91,19 @@ function alarm(episode, ctx) {
     h("button", { "aria-label": `Why ${plain(episode.rule, 80)}`, on: { click: () => ctx.open("alerts", { episode: episode.id }) } }, "Why?"));
 }
 
-function actors(said) {
-  const rows = said.actors.map((actor) => [
+export function actors(said) {
+  // Those that lack ranks stand behind the lead, so that the bound leaves none of them out before others.
+  const order = (actor) => (actor.lead ? 0 : actor.ranks < actor.expected ? 1 : 2);
+  const shown = [...said.actors].sort((a, b) => order(a) - order(b)).slice(0, MOST_ACTORS);
+  const title = shown.length < said.actors.length ? `Actors and their ranks: ${number(shown.length)} of ${number(said.actors.length)}` : "Actors and their ranks";
+  const rows = shown.map((actor) => [
     h("span", { class: "name" }, actor.actor, actor.lead ? h("span", { class: "quiet" }, " (lead)") : null),
     number(actor.step, 9), number(actor.open_step, 9), number(actor.steps_per_s, 3), seconds(actor.lag_s),
     h("span", { data: { actor: actor.actor }, class: actor.ranks < actor.expected ? "bad" : "" }, `${number(actor.ranks)} of ${number(actor.expected)}`),
     names(actor.missing), names(actor.absent), actor.note,
   ]);
   return section("Actors", rows.length
-    ? table("Actors and their ranks", ["Actor", "Step", "Open step", "Steps a second", "Lag", "Ranks", "Missing", "Never came", "Note"], rows, { class: "wide" })
+    ? table(title, ["Actor", "Step", "Open step", "Steps a second", "Lag", "Ranks", "Missing", "Never came", "Note"], rows, { class: "wide" })
     : h("p", { class: "quiet" }, "No actor has a row yet."));
 }
 
@@ -123,13 +138,13 @@ function sinks(said) {
   ])));
 }
 
-function writers(said) {
+function writers(said, open) {
   const rows = said.writers.map((writer) => [
     h("span", { class: "name" }, writer.actor), writer.rank, number(writer.attempt), h("span", { class: "name" }, writer.host), writer.pid || "",
     number(writer.step, 9), h("span", { class: ["failed", "silent"].includes(writer.state) ? "bad" : "" }, writer.state), seconds(writer.silent_s), writer.note,
   ]);
   const title = `Processes: ${number(said.writers.length)} of ${number(said.writers_in_all)}`;
-  return h("details", { class: "section" }, h("summary", {}, title),
+  return h("details", { class: "section", open }, h("summary", {}, title),
     table(title, ["Actor", "Rank", "Attempt", "Host", "Pid", "Step", "State", "Silent for", "Note"], rows, { class: "wide" }));
 }
 
