@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,7 +89,7 @@ def test_long_values_begin_shortly_before_the_place_where_they_differ(page: Page
 
 
 def test_a_bar_has_all_of_its_samples(browser: Browser, link: str) -> None:
-    """A histogram counts all samples of the step: those of a chosen bar are shown though the first answer lacked them."""
+    """A histogram counts all samples of the step: those of a chosen bar are shown, loaded before or not."""
     page = browser.page()
     page.open(f"{link}&panel=rollouts&at=1")
     page.wait("document.querySelector('[data-load]')")
@@ -108,7 +107,7 @@ def test_what_lacks_ranks_stands_before_a_bound(page: Page) -> None:
         "panels/overview.js",
         """{
         const actor = (at) => ({
-            actor: `a${at}`, lead: at === 700, ranks: at === 900 ? 0 : 1, expected: 1, missing: [], absent: [], note: "",
+            actor: `a${at}`, lead: at === 700, ranks: at === 900 ? 0 : 1, expected: 1, missing: [], absent: [],
         });
         const drawn = its.actors({ actors: Array.from({ length: 1000 }, (_, at) => actor(at)) });
         const cells = [...drawn.querySelectorAll("tbody tr")].map((row) => row.cells[0].textContent);

@@ -116,7 +116,7 @@ def test_neighbours_on_an_axis_have_other_words(page: Page) -> None:
 
 
 def test_a_problem_and_the_way_out_are_sentences(page: Page) -> None:
-    """What is wrong and the hint are told apart; names stay as they are."""
+    """What is wrong and the hint are a sentence each; names stay as they are."""
     given = {"error": "the folder /x is gone", "hint": "rlship status says more"}
     assert call(page, "dom.js", "problem", given) == "The folder /x is gone. rlship status says more."
     assert call(page, "dom.js", "problem", {"message": "Away!", "hint": ""}) == "Away!"
