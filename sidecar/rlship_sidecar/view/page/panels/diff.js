@@ -1,7 +1,7 @@
 // What two runs differ in: run data, ranks, and for each metric the first step at which they part.
 
 import { h, plain, problem, show, table } from "../dom.js";
-import { number } from "../numbers.js";
+import { counted, number } from "../numbers.js";
 import { described } from "./overview.js";
 import { value } from "./rundata.js";
 
@@ -47,7 +47,7 @@ export function parting(a, b) {
 function draw(list, said, ctx) {
   const parted = said.metrics.filter((metric) => metric.first || metric.in_a !== metric.in_b);
   show(list,
-    h("p", { class: parted.length || said.run.length ? "note" : "note good" }, `${number(said.both)} metrics are in both runs, ${number(said.equal)} of them equal.`),
+    h("p", { class: parted.length || said.run.length ? "note" : "note good" }, `${counted(parted.length, "metric")} ${parted.length === 1 ? "parts" : "part"} and ${number(said.equal)} are equal, in ${counted(said.both, "row")} that both runs have.`),
     said.run.length ? table("Run data", ["Key", plain(said.a, 60), plain(said.b, 60)], said.run.map((each) => [h("span", { class: "name" }, `${each.part}.${each.key}`), ...parting(value(each.a), value(each.b)).map((text) => h("span", { class: "text" }, text))]), { class: "keys" }) : null,
     said.ranks.length ? h("ul", {}, said.ranks.map((each) => h("li", { class: "text" }, described(each)))) : null,
     parted.length ? table("Metrics that part", ["Metric", "First step", plain(said.a, 60), plain(said.b, 60), "Steps apart", "Widest at", "Note"], parted.map((metric) => h("tr", { data: { parted: metric.key } }, [
