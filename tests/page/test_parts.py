@@ -68,6 +68,32 @@ def test_the_axis_has_room_for_its_labels(page: Page) -> None:
     assert widest > 55 and room >= widest + 7
 
 
+def test_bands_that_overlap_are_as_pale_as_one(page: Page) -> None:
+    """Where many alerts fire at a time, the line upon the bands is as visible as where one does."""
+    one, many = call(
+        page,
+        "chart.js",
+        """{
+        const colour = async (marks) => {
+            const host = document.createElement("div");
+            host.style.width = "400px";
+            document.querySelector("main").append(host);
+            const shared = { view: {}, listen: () => () => undefined, set: () => undefined };
+            const chart = new its.Chart(host, shared, { lines: [{ label: "a", colour: "c0" }] });
+            chart.update([[0, 50, 100], [1, 1, 1]], marks);
+            await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+            const { left, top, width } = chart.plot.bbox;
+            const found = [...chart.plot.ctx.getImageData(left + Math.round(width * 0.77), top + 3, 1, 1).data];
+            chart.close();
+            host.remove();
+            return found;
+        };
+        return [await colour([{ from: 50, to: 100 }]), await colour([40, 50, 60].map((from) => ({ from, to: 100 })))];
+    }""",
+    )
+    assert one == many and one[3] > 0
+
+
 def test_the_timeline_shows_the_steps_though_a_clock_is_wrong(page: Page) -> None:
     """Spans of a host whose clock is at 1970 do not stretch the first view over decades; others stay in it."""
 

@@ -150,13 +150,20 @@ export class Chart {
     ctx.beginPath();
     ctx.rect(left, top, width, height);
     ctx.clip();
-    for (const mark of this.marks) {
+    const stretches = this.marks.filter((mark) => mark.level === undefined).map((mark) => {
       const start = u.valToPos(mark.from, "x", true);
-      const end = u.valToPos(mark.to ?? mark.from, "x", true);
-      ctx.fillStyle = mark.level === undefined ? colours.band : colours.bad;
-      if (mark.level !== undefined) ctx.fillRect(left, u.valToPos(mark.level, "y", true), width, 1.5);
-      else ctx.fillRect(start, top, Math.max(end - start, 2), height);
-    }
+      return [start, Math.max(u.valToPos(mark.to ?? mark.from, "x", true) - start, 2)];
+    });
+    // In one fill: where many overlap, the lines upon them stay as visible as where one is.
+    ctx.beginPath();
+    for (const [start, wide] of stretches) ctx.rect(start, top, wide, height);
+    ctx.fillStyle = colours.band;
+    ctx.fill();
+    ctx.fillStyle = colours.bad;
+    ctx.globalAlpha = 0.6;
+    for (const [start] of stretches) ctx.fillRect(start, top, 1.5, height);
+    ctx.globalAlpha = 1;
+    for (const mark of this.marks) if (mark.level !== undefined) ctx.fillRect(left, u.valToPos(mark.level, "y", true), width, 1.5);
     ctx.restore();
   }
 }
