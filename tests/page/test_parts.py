@@ -141,3 +141,15 @@ def test_what_lacks_ranks_stands_before_a_bound(page: Page) -> None:
     }""",
     )
     assert (first, second, rows, title) == ("a700 (lead)", "a900", 200, "Actors and their ranks: 200 of 1,000")
+
+
+def test_a_choice_among_rollouts_holds_their_step(browser: Browser, link: str) -> None:
+    """Without a step the newest one is shown; a sample of it that was chosen stays, and a copied link has its step."""
+    page = browser.page()
+    page.open(f"{link}&panel=rollouts")
+    page.click(".sample button")
+    page.wait("document.querySelector('[data-pair] .sample')")
+    page.click("#link")
+    shared = page.wait("document.querySelector('#page').dataset.link")
+    assert "at=1" in shared and "left=" in shared
+    wholesome(page)

@@ -128,7 +128,7 @@ class Page {
 
   frame() {
     const parts = this.parts;
-    parts.runs = h("select", { id: "run", "aria-label": "Experiment", on: { change: () => this.shared.set({ run: parts.runs.value || undefined, at: undefined, from: undefined, to: undefined }) } });
+    parts.runs = h("select", { id: "run", "aria-label": "Experiment", on: { change: () => this.shared.set({ run: parts.runs.value || undefined, at: undefined, from: undefined, to: undefined, episode: undefined }) } });
     parts.state = h("span", { class: "badge", role: "status" });
     parts.trouble = h("p", { class: "note bad", role: "alert", hidden: true });
     parts.nav = h("nav", { "aria-label": "Panels" }, PANELS.map((panel) => h("button", { data: { panel: panel.id }, on: { click: () => this.shared.set({ panel: panel.id }) } }, panel.title)));

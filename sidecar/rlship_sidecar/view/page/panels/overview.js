@@ -88,7 +88,7 @@ function notes(run) {
 function alarm(episode, ctx) {
   const where = [episode.place && `at ${episode.place}`, Number.isFinite(episode.first?.step) && `since step ${number(episode.first.step, 9)}`].filter(Boolean).join(" ");
   return h("p", { class: "note bad", data: { alarm: episode.rule } }, h("strong", { class: "name" }, episode.rule), ` ${plain(episode.state, 40)} `, h("span", { class: "name" }, where), episode.about ? `: ${plain(episode.about, 300)} ` : " ",
-    h("button", { "aria-label": `Why ${plain(episode.rule, 80)}`, on: { click: () => ctx.open("alerts", { episode: episode.id }) } }, "Why?"));
+    h("button", { "aria-label": `Why? ${plain(episode.rule, 80)}`, on: { click: () => ctx.open("alerts", { episode: episode.id }) } }, "Why?"));
 }
 
 export function actors(said) {

@@ -73,6 +73,11 @@ class Rollouts {
     this.load();
   }
 
+  /** A choice is one of this step: a live run does not go on to its next one under it. */
+  choose(parts) {
+    this.ctx.shared.set({ ...parts, at: this.said.step });
+  }
+
   lacks() {
     return this.ctx.run.source.live && this.limit === undefined && this.table?.shown < this.table?.kept;
   }
@@ -146,7 +151,7 @@ class Rollouts {
     const bars = counts.map((count, at) => {
       const said = `${capital(found.measure)} ${number(edges[at])} to ${number(edges[at + 1])}: ${counted(count, "sample")}`;
       const bar = h("button", { "aria-label": said, title: said, "aria-pressed": String(bin === at), data: { bin: String(at), count: String(count) },
-        on: { click: () => this.ctx.shared.set({ bin: bin === at ? undefined : String(at) }) } });
+        on: { click: () => this.choose({ bin: bin === at ? undefined : String(at) }) } });
       bar.style.height = `${Math.max((count / most) * 100, 3)}%`;
       return bar;
     });
@@ -194,7 +199,6 @@ class Rollouts {
   }
 
   sample(sample, withPrompt) {
-    const { set } = { set: (parts) => this.ctx.shared.set(parts) };
     const facts = Object.entries(sample.row);
     const { measure } = this.table;
     // Without a reward, what its functions gave stands among the columns.
@@ -203,7 +207,7 @@ class Rollouts {
       h("div", { class: "tools" },
         h("strong", {}, `${capital(measure)} ${number(sample.score)}`), beside.map(([name, value]) => h("span", {}, `${plain(name, 40)} ${number(value)}`)),
         h("span", { class: "quiet" }, `rank ${plain(sample.rank, 40)}`), sample.why.length ? h("span", { class: "quiet", title: "Why the row of this step shows the sample" }, `shown as ${sample.why.join(", ")}`) : null,
-        h("button", { on: { click: () => set({ left: sample.id }) } }, "Left"), h("button", { on: { click: () => set({ right: sample.id }) } }, "Right")),
+        h("button", { on: { click: () => this.choose({ left: sample.id }) } }, "Left"), h("button", { on: { click: () => this.choose({ right: sample.id }) } }, "Right")),
       withPrompt ? this.turns(sample.prompt, "user") : null,
       // Tokens stand for a text; turns and tool calls say more than they do.
       sample.tokens?.text && this.colour.value ? [typeof sample.response === "object" ? this.turns(sample.response, "assistant") : null, this.tokens(sample.tokens)] : this.turns(sample.response, "assistant"),
