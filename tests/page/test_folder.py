@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 
@@ -67,6 +68,8 @@ def test_the_diff_names_the_first_step_at_which_two_runs_part(browser: Browser, 
     parted = {row[0]: row[1:4] for row in columns(page, "Metrics that part")}
     assert parted["trainer/train/kl_ref"] == [str(PARTS), "0.005", "0.505"]
     assert "trainer/reward/total" not in parted
+    said = page.text("[data-shown=diff] [role=status] .note")
+    assert re.fullmatch(r"\d+ metrics part and \d+ are equal, in [\d,]+ rows that both runs have\.", said), said
     assert ["config.lr", "0.000001", "0.000002"] in columns(page, "Run data")
     page.value("document.querySelector('#diff-atol').value = '0.6'")
     page.click("[data-shown=diff] form button")

@@ -44,7 +44,7 @@ def at_step(page: Page, step: int) -> None:
 
 def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running: Job) -> None:
     """A step is seen on overview and charts once it is a row; a rank that is killed is missing from the next step, by
-    name. The page asked once for what it shows, and heard of the rest.
+    name. The page asked once for what it shows, and heard of the rest. A table that was opened stays open.
     """
     with viewing(folder) as link:
         page = seen(browser, link, "panel=overview")
@@ -52,6 +52,7 @@ def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running:
         metric = identity(page, "trainer/train/kl_ref")
         assert charted(page, metric) == pytest.approx(0.002)
         asked = sum("/series" in url for url in page.requests())
+        page.value("document.querySelector('main details summary').click()")
         running.steps(3, 6)
         page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.006'")
         at_step(page, 6)
@@ -60,6 +61,7 @@ def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running:
         running.steps(7, 8)
         page.wait(f"document.querySelector('[data-actor=trainer]')?.closest('tr').innerText.includes('0.{KILLED}')")
         page.wait("document.querySelector('[data-fact=ranks]').innerText === '3 of 4'")
+        assert page.value("document.querySelector('main details').open")
         page.click("nav [data-panel=ranks]")
         page.wait("document.querySelector('canvas.carpet')?.rlshipPanel.held?.columns === 9")
         missing = page.value(f"{CARPET}.held.values[{KILLED} * {CARPET}.held.columns + 8]")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.kit.chromium import Browser, Page
-from tests.page.job import RLSHIP, SAMPLES, SLOW, WORLD, job, viewing
+from tests.page.job import RLSHIP, SAMPLES, SLOW, WORLD, command, job, viewing
 from tests.page.seeing import CARPET, LANES, charted, columns, each, wholesome
 
 pytestmark = pytest.mark.toolchain
@@ -186,16 +186,40 @@ def test_events_and_run_data(browser: Browser, url: str) -> None:
 
 
 def test_alerts_and_ledger(browser: Browser, url: str) -> None:
-    """The rank that works longest is an episode with its place, and the page asks why; without a ledger it says so."""
+    """The rank that works longest is an episode with its place, and the page asks why; the overview names it and leads
+    there. Without a ledger the page says so.
+    """
     page = seen(browser, url, "panel=alerts")
-    found = {row[0]: row[3] for row in columns(page, "1 episode")}
+    found = {row[0].split()[0]: row[3] for row in columns(page, "1 episode")}
     assert found == {"imbalance": f"trainer/0.{SLOW}"}
-    page.click("[data-episode=imbalance] td:last-child button")
     page.wait("document.querySelector('pre')?.innerText.includes('imbalance')")
     wholesome(page)
+    page = seen(browser, url, "panel=overview")
+    page.click("[data-alarm=imbalance] button")
+    page.wait("document.querySelector('[data-shown=alerts] pre')?.innerText.includes('imbalance')")
+    page.click("#link")
+    assert "episode=" in page.wait("document.querySelector('#page').dataset.link")
     page = seen(browser, url, "panel=ledger")
     page.wait("document.querySelector('main').innerText.includes('The job records no ledger')")
     wholesome(page)
+
+
+def test_a_server_that_was_started_again_is_opened_in_the_same_tab(browser: Browser, folder: Path) -> None:
+    """Its address has another token: a page that still asks with the former one takes it, and asks for none."""
+    page = browser.page()
+    with viewing(folder) as link:
+        page.open(f"{link}&panel=stability")
+        page.wait("document.querySelector('[data-shown=stability]')")
+        port = link.partition("/#")[0].rpartition(":")[2]
+    page.wait("document.querySelector('.note.bad:not([hidden])')?.innerText.includes('does not answer')")
+    with command("view", "--no-open", "--port", port, os.fspath(folder)) as again:
+        assert again.stdout is not None
+        other = again.stdout.readline().strip()
+        page.value(f"location.href = {json.dumps(other + '&panel=memory')}; 0")
+        page.wait("document.querySelector('[data-shown=memory]')")
+        assert page.value("sessionStorage.getItem('rlship-token')") == other.partition("token=")[2]
+        page.wait("document.querySelector('[role=alert]').hidden")
+        assert page.value("document.querySelector('#token')") is None
 
 
 def test_the_token_leaves_the_address_at_once(browser: Browser, folder: Path) -> None:

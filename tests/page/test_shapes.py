@@ -157,6 +157,21 @@ def test_neighbours_on_an_axis_have_other_words(page: Page) -> None:
     assert call(page, "numbers.js", "apart", [3]) == ["3"]
 
 
+def test_a_problem_and_the_way_out_are_sentences(page: Page) -> None:
+    """What is wrong and the hint are a sentence each; names stay as they are."""
+    given = {"error": "the folder /x is gone", "hint": "rlship status says more"}
+    assert call(page, "dom.js", "problem", given) == "The folder /x is gone. rlship status says more."
+    assert call(page, "dom.js", "problem", {"message": "Away!", "hint": ""}) == "Away!"
+
+
+def test_places_along_an_axis_end_at_any_size(page: Page) -> None:
+    """Where steps are so large that adding one changes nothing, there are no more places than were wanted twice."""
+    assert call(page, "numbers.js", "ticks", 0, 10, 5) == [0, 2, 4, 6, 8, 10]
+    assert call(page, "numbers.js", "ticks", -5, 5, 3) == [-5, 0, 5]
+    for low, high in ((2**53 - 2, 2**53 - 1), (2**60, 2**60 + 512), (-1e308, 1e308), (1e300, 2e300)):
+        assert len(call(page, "numbers.js", "ticks", low, high, 12)) <= 26
+
+
 def test_steps_and_times_are_one_axis(page: Page) -> None:
     """A step ended at its row's time; between steps and beyond the ends the axis is straight."""
     clock = "new $modules['shape/steps.js'].StepClock([10, 11, 13], [100, 110, 150])"
@@ -242,6 +257,11 @@ def test_turns_of_any_shape(page: Page, said: Any, turns: list[Any]) -> None:
 def test_texts_show_what_cannot_be_seen(page: Page) -> None:
     """Controls, marks of direction and lone surrogates are spelled out; a long text ends with its length."""
     assert call(page, "dom.js", "plain", "a\0b\u202ec\u200b\ufeff\td\n") == "a⟨U+0000⟩b⟨U+202E⟩c⟨U+200B⟩⟨U+FEFF⟩\td\n"
+    # Joiners stay where a script or emoji needs them, and are spelled where they would hide in a name.
+    assert call(page, "dom.js", "plain", "می\u200cخواهم 👩\u200d👧") == "می\u200cخواهم 👩\u200d👧"
+    assert call(page, "dom.js", "plain", "lo\u200dss \u200cx") == "lo⟨U+200D⟩ss ⟨U+200C⟩x"
+    # Marks upon marks would reach over other lines of the page.
+    assert call(page, "dom.js", "plain", f"Z{chr(0x301) * 300}y") == f"Z{chr(0x301) * 6}…y"
     assert page.value("$modules['dom.js'].plain('x\\ud800y')") == "x\ufffdy"
     assert call(page, "dom.js", "plain", "y" * 5000, 10) == "y" * 10 + "… (5,000 characters in all)"
     assert call(page, "dom.js", "plain", "\u05e9\u05dc\u05d5\u05dd") == "\u05e9\u05dc\u05d5\u05dd"
@@ -253,7 +273,8 @@ def test_texts_show_what_cannot_be_seen(page: Page) -> None:
         (0, "0"),
         (1234567, "1,234,567"),
         (0.000123456, "0.0001235"),
-        (1e-7, "1.000e-7"),
+        (1e-7, "1e-7"),
+        (1.05e16, "1.05e16"),
         (None, "–"),
         (-3.14159, "-3.142"),
     ],

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from rlship_formats.reading import Span
+from rlship_formats.records import Open
 from rlship_sidecar.config import Config
+from rlship_sidecar.export.reading import Entry
 from rlship_sidecar.rows import Coverage, Sample
 from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.making import Making
-from rlship_sidecar.view.records import SoughtRecords
-from rlship_sidecar.view.rollouts import Rolls
+from rlship_sidecar.view.records import FoundRecord, SoughtRecords
+from rlship_sidecar.view.rollouts import Rolls, histogram
 from rlship_sidecar.view.shown import Shown
+from rlship_sidecar.view.timeline import MAX_NAMES, OTHERS, SpanTimeline
 from tests.kit.files import CLOSE, T0, barrier, event, file, log, sample, span
 from tests.tabular.stores import row, store
 from tests.view.serving import Client, serving, watched
@@ -179,6 +183,31 @@ def test_a_score_that_is_the_advantage_is_no_reward() -> None:
         assert table["rewards"] is not None and table["rewards"]["edges"][0] == scores[0]
 
 
+@pytest.mark.parametrize(
+    ("rewards", "counts"),
+    [([0.3, 0.1 + 0.2], [2]), ([0.0, 5e-324], [2]), ([1.0, 1.0], [2]), ([0.0, 1.0], [1, 0, 0, 1])],
+)
+def test_rewards_that_differ_by_a_rounding_share_a_bar(rewards: list[float], counts: list[int]) -> None:
+    """Between such rewards no number is left for an edge; all samples of the step are in the one bar there is."""
+    found = histogram(rewards)
+    assert found is not None and found["counts"] == counts
+    assert found["edges"][0] <= min(rewards) and found["edges"][-1] >= max(rewards)
+
+
+def test_names_that_no_other_span_has_are_bounded() -> None:
+    """A job may put the step into each name: the stages are the longest ones, found in one pass, and names beyond a
+    number share one.
+    """
+    opened = Open("a", "trainer")
+    timeline = SpanTimeline(100_000, "trainer")
+    spans = [Span(f"step {at}", "main", float(at), at * 1e-5, at, None) for at in range(MAX_NAMES + 5_000)]
+    timeline.take(FoundRecord(opened, Entry("span", one.t, one.step, one), one.t, "a:0") for one in spans)
+    answer = timeline.answer()
+    assert len(answer["names"]) == MAX_NAMES + 1 and answer["names"][-1] == OTHERS
+    assert answer["stages"]["names"][:2] == [OTHERS, f"step {MAX_NAMES - 1}"]
+    assert len(answer["spans"]["t"]) == len(spans)
+
+
 def test_events_are_by_time_and_by_name(client: Client) -> None:
     """The newest of them, with what their process said."""
     answer = client.ask(f"{client.first}/events")
@@ -206,6 +235,17 @@ def test_what_rows_lack_and_what_was_revised_is_counted(tmp_path: Path) -> None:
         ranks = client.ask(f"{client.first}/ranks?m={ids['trainer/busy_s']}")
         assert (ranks["grid"]["x"], ranks["missing"]) == ([5], [["0.3"]])
     made.close()
+
+
+def test_what_rlship_says_of_the_job_is_no_headline(tmp_path: Path) -> None:
+    """The curve of an alert has the name of a metric at its end; it is in the list of all metrics alone."""
+    rows = [row(0, values={"trainer/entropy": 1.0}), row(1, kind="alert", values={"zz_rlship/alert/entropy": 1.0})]
+    store(tmp_path / "run", rows).close()
+    with serving(tmp_path / "run") as client:
+        first, second = client.ask(f"{client.first}/metrics")["metrics"]
+        assert (first["key"], first["headline"]) == ("trainer/entropy", 1)
+        assert (second["key"], second["headline"]) == ("zz_rlship/alert/entropy", None)
+        assert client.ask(f"{client.first}/overview")["panels"]["stability"] == [first["id"]]
 
 
 def test_two_runs_are_compared(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.view import answers, assets
+from rlship_sidecar.view import answers, assets, punctual
 from tests.kit.files import CLOSE, barrier, event, file, log, sample
 from tests.view.serving import Client, serving, watched
 
@@ -197,3 +198,23 @@ def test_parameters_are_checked(client: Client) -> None:
         assert (answer.status_code, answer.json()["code"]) == (400, "parameter"), query
         assert answer.json()["error"]
     assert client.get(f"{path}/series?m={'a,' * 20_000}").status_code in (400, 414)
+
+
+def test_a_request_that_does_not_arrive_is_given_up(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Connections on which the head of a request is never whole are closed, the first request or a later one, so that
+    they take no other page's place. The others go on, and nothing of it is written to the terminal.
+    """
+    monkeypatch.setattr(punctual, "REQUEST_S", 0.2)
+    address, _, port = client.base.removeprefix("http://").partition(":")
+    whole = f"GET / HTTP/1.1\r\nHost: {address}:{port}\r\n\r\n".encode()
+    for said in (b"", b"GET / HTTP/1.1\r\nHost:", whole + b"GET /", b"no request\r\n\r\n"):
+        with socket.create_connection((address, int(port)), 60.0) as connection:
+            connection.sendall(said)
+            while connection.recv(65536):
+                pass
+    with client.events("/api/live") as events:
+        next(events)
+        assert client.get("/api/experiments").status_code == 200
+    assert capfd.readouterr() == ("", "")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlship_sidecar.align.lineage import replica_key
-from rlship_sidecar.rows import POINT
+from rlship_sidecar.rows import ALERT, LEDGER, POINT
 from rlship_sidecar.view.binned import Array, MergedSlots
 from rlship_sidecar.view.contract import Axis, Curve, Grid, MetricEntry, Packed
 from rlship_sidecar.view.lean import STEPPED
@@ -20,6 +20,7 @@ from rlship_sidecar.view.rollup import PARTIAL, REVISED, Family, FamilyName, Rol
 from rlship_sidecar.view.texts import number, text
 
 MAX_PANEL = 24
+JUDGED = (ALERT, LEDGER)  # kinds of rows that say what rlship makes of others: no curve of theirs is a result
 
 
 class KeyPlace(NamedTuple):
@@ -69,7 +70,7 @@ def metrics_of(rollup: Rollup, lead: str) -> list[MetricEntry]:
     found = []
     for name, family in rollup.families.items():
         for key in family.metrics:
-            top = headline(*name, key)
+            top = headline(*name, key) if name[1] not in JUDGED else None
             order = (top is None, top or 0, name[0] != lead, _KINDS.get(name[1], 9), *name, key)
             found.append((order, KeyPlace(name, key), family))
     found.sort(key=lambda one: one[0])
@@ -86,6 +87,8 @@ def panels(rollup: Rollup, lead: str) -> dict[str, list[str]]:
     """The ids of the metrics of each panel, in order."""
     found: dict[str, list[tuple[tuple[object, ...], str]]] = {name: [] for name in (STABILITY, MEMORY, RANKS)}
     for (actor, kind), family in rollup.families.items():
+        if kind in JUDGED:
+            continue
         is_there = {*family.metrics}.__contains__
         for key in family.metrics:
             there = panel_of(actor, kind, key, lead, per_rank=key in family.ranks, is_there=is_there)

@@ -203,9 +203,13 @@ def histogram(values: list[float]) -> Histogram | None:
     if not values:
         return None
     low, high = min(values), max(values)
-    distinct = sorted(set(values))
-    bins = min(BINS, max(1, 2 * len(distinct)))
-    if low == high or not math.isfinite(high - low):
-        return {"edges": [low - 0.5, low + 0.5], "counts": [len(values)]} if low == high else None
+    if low == high:
+        return {"edges": [low - 0.5, low + 0.5], "counts": [len(values)]}
+    if not math.isfinite(high - low):
+        return None
+    bins = min(BINS, 2 * len(set(values)))
+    edges = np.linspace(low, high, bins + 1)
+    if not (edges[:-1] < edges[1:]).all():  # rewards that differ by a rounding have no room for bins between them
+        return {"edges": [low, high], "counts": [len(values)]}
     counts, edges = np.histogram(np.array(values), bins=bins, range=(low, high))
     return {"edges": edges.tolist(), "counts": counts.tolist()}

@@ -22,6 +22,7 @@ from rlship_sidecar.tail import discover
 from rlship_sidecar.view.front import Front
 from rlship_sidecar.view.guard import Guard, host_name
 from rlship_sidecar.view.making import Making
+from rlship_sidecar.view.punctual import Punctual
 from rlship_sidecar.view.settings import load_settings
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ def keep_memory_small() -> None:
 def _config(app: object) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]  # any ASGI application
-        http="h11",
+        http=Punctual,
         ws="none",
         lifespan="on",
-        log_level="warning",
+        log_level="error",  # the client hears what it did wrong
         access_log=False,
         server_header=False,
         proxy_headers=False,

@@ -17,6 +17,7 @@ MAIN = "main"
 MAX_NAME = 200
 MAX_STAGES = 12
 MAX_LANES = 5_000
+MAX_NAMES, OTHERS = 10_000, "(other names)"  # those after the first ones share a name
 _SLACK_S = 20e-6  # two readings of the clock make neighbours overlap by this much
 
 
@@ -66,7 +67,7 @@ class SpanTimeline:
             if lane < 0:
                 self.left_out += 1
                 continue
-            name = self.names.setdefault(text(span.name, MAX_NAME), len(self.names))
+            name = self._name(text(span.name, MAX_NAME))
             step = -1 if one.entry.step is None else one.entry.step
             drawn = _Drawn(span.dur, one.t, lane, name, step, text(span.err, 500) if span.err is not None else "")
             if len(self._heap) < self.limit:
@@ -74,6 +75,11 @@ class SpanTimeline:
             else:
                 heapq.heappushpop(self._heap, drawn)
                 self.left_out += 1
+
+    def _name(self, name: str) -> int:
+        if name not in self.names and len(self.names) >= MAX_NAMES:
+            name = OTHERS
+        return self.names.setdefault(name, len(self.names))
 
     def _lane(self, one: FoundRecord, name: str) -> int:
         file = one.place.rpartition(":")[0]
@@ -152,13 +158,12 @@ class SpanTimeline:
                 if lane.actor == self.lead:
                     busy[one.step, one.lane] = busy.get((one.step, one.lane), 0.0) + one.dur
         begin, took = self._steps_of_lead(spans)
-        names = sorted({name for _, name in taken}, key=lambda name: -sum(_sum(taken, name)))[:MAX_STAGES]
+        names = _longest(taken)
         steps = sorted(begin)
-        bubbles = []
-        for step in steps:
-            of_lead = [seconds for (at, _), seconds in busy.items() if at == step]
-            whole = took.get(step)
-            bubbles.append(None if whole is None or not of_lead else max(0.0, whole - sum(of_lead) / len(of_lead)))
+        of_lead: dict[int, list[float]] = {}
+        for (step, _), seconds in busy.items():
+            of_lead.setdefault(step, []).append(seconds)
+        bubbles = [_bubble(took.get(step), of_lead.get(step)) for step in steps]
         called = list(self.names)
         return {
             "step": steps,
@@ -192,8 +197,17 @@ def lane_id(file: str, name: str) -> str:
     return hashlib.blake2b(f"{file}\0{name}".encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
-def _sum(taken: dict[tuple[int, int], dict[int, float]], name: int) -> list[float]:
-    return [sum(of.values()) for (_, at), of in taken.items() if at == name]
+def _longest(taken: dict[tuple[int, int], dict[int, float]]) -> list[int]:
+    """The names that took most, over all steps and lanes."""
+    total: dict[int, float] = {}
+    for (_, name), of in taken.items():
+        total[name] = total.get(name, 0.0) + sum(of.values())
+    return sorted(total, key=lambda name: -total[name])[:MAX_STAGES]
+
+
+def _bubble(whole: float | None, of_lead: list[float] | None) -> float | None:
+    """The seconds of a step in which a rank of the lead is in no span, as a mean over its ranks."""
+    return None if whole is None or not of_lead else max(0.0, whole - sum(of_lead) / len(of_lead))
 
 
 def _mean(of: dict[int, float] | None) -> float | None:

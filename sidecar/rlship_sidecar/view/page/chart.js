@@ -132,7 +132,7 @@ export class Chart {
       scales: { x: { time: false, auto: false, range: () => this.extent() }, y: { range: (u, low, high) => room(low, high) } },
       axes: [
         { ...axis, size: 26, gap: 3, values: (u, at) => at.map((value) => number(value, 6)) },
-        { ...axis, size: 58, gap: 3, ...(this.format === bytes ? { incrs: TWOS } : {}), values: (u, at) => (this.format === number ? apart(at) : at.map((value) => this.format(value))) },
+        { ...axis, size: (u, said) => labelRoom(said), gap: 3, ...(this.format === bytes ? { incrs: TWOS } : {}), values: (u, at) => (this.format === number ? apart(at) : at.map((value) => this.format(value))) },
       ],
       cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, focus: { prox: -1 } },
       hooks: {
@@ -198,15 +198,27 @@ export class Chart {
     ctx.beginPath();
     ctx.rect(left, top, width, height);
     ctx.clip();
-    for (const mark of this.marks) {
+    const stretches = this.marks.filter((mark) => mark.level === undefined).map((mark) => {
       const start = u.valToPos(mark.from, "x", true);
-      const end = u.valToPos(mark.to ?? mark.from, "x", true);
-      ctx.fillStyle = mark.level === undefined ? colours.band : colours.bad;
-      if (mark.level !== undefined) ctx.fillRect(left, u.valToPos(mark.level, "y", true), width, 1.5);
-      else ctx.fillRect(start, top, Math.max(end - start, 2), height);
-    }
+      return [start, Math.max(u.valToPos(mark.to ?? mark.from, "x", true) - start, 2)];
+    });
+    // In one fill: where many overlap, the lines upon them stay as visible as where one is.
+    ctx.beginPath();
+    for (const [start, wide] of stretches) ctx.rect(start, top, wide, height);
+    ctx.fillStyle = colours.band;
+    ctx.fill();
+    ctx.fillStyle = colours.bad;
+    ctx.globalAlpha = 0.6;
+    for (const [start] of stretches) ctx.fillRect(start, top, 1.5, height);
+    ctx.globalAlpha = 1;
+    for (const mark of this.marks) if (mark.level !== undefined) ctx.fillRect(left, u.valToPos(mark.level, "y", true), width, 1.5);
     ctx.restore();
   }
+}
+
+/** How wide an axis has to be for its longest label. */
+function labelRoom(said) {
+  return Math.min(Math.max(58, 14 + 6.6 * Math.max(...(said ?? [""]).map((label) => label?.length ?? 0), 0)), 120);
 }
 
 /** The range of the y axis around what is drawn: some room above and below, and 0 if it is near. */

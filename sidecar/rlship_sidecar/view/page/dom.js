@@ -1,14 +1,17 @@
 // Elements and texts. Everything that a job wrote goes through `plain`, and is shown as text only.
 
 const LONGEST = 4000;
-// C0 and C1 controls but newline and tab, marks that change the direction of writing, and what shows nothing at all.
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// C0 and C1 controls but newline and tab, marks that change the direction of writing, and what shows nothing at all. Joiners
+// (U+200C, U+200D) stay between two characters beyond Latin, where scripts and emoji need them.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e007f}]|(?<![^\u0000-\u024f\u2000-\u206f])[\u200c\u200d]|[\u200c\u200d](?![^\u0000-\u024f\u2000-\u206f])/gu;
+// Marks upon one letter; more of them than any script has would reach over what stands above and below.
+const STACKED = /(\p{M}{6})\p{M}+/gu;
 
 /** A text as it may be shown: what would not be seen is spelled out, and it has at most `most` characters. */
 export function plain(value, most = LONGEST) {
   const text = typeof value === "string" ? value : value === undefined ? "" : String(value);
   const cut = text.length > most ? text.slice(0, most) : text;
-  const shown = cut.toWellFormed().replace(UNSEEN, spelled);
+  const shown = cut.toWellFormed().replace(UNSEEN, spelled).replace(STACKED, "$1…");
   return cut === text ? shown : `${shown}… (${text.length.toLocaleString("en")} characters in all)`;
 }
 
@@ -16,6 +19,11 @@ export function plain(value, most = LONGEST) {
 export function clipped(text, most) {
   const shown = plain(text);
   return shown.length > most ? `${shown.slice(0, Math.max(most - 1, 1))}…` : shown;
+}
+
+/** What is wrong, and the way out, as sentences. */
+export function problem({ message, error = message, hint }) {
+  return [error, hint].filter(Boolean).map((part) => `${/^(?!rlship)[a-z]/.test(part) ? part[0].toUpperCase() : part[0]}${part.slice(1)}${/[.!?]$/.test(part) ? "" : "."}`).join(" ");
 }
 
 function spelled(char) {

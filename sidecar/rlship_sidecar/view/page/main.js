@@ -1,7 +1,7 @@
 // The page: it asks for the token, opens a run, and shows one panel at a time under one cursor and one range.
 
 import { recolour } from "./chart.js";
-import { h, plain, show } from "./dom.js";
+import { h, plain, problem, show } from "./dom.js";
 import { number } from "./numbers.js";
 import { Run } from "./run.js";
 import { Served, embedded } from "./source.js";
@@ -58,24 +58,27 @@ class Page {
     try {
       source = await embedded(text);
     } catch (error) {
-      return this.say(`The data of this file cannot be read (${error.message}).`, "Write it again with `rlship view --export`, and open it in a browser of 2023 or later.");
+      return this.say({ error: `the data of this file cannot be read (${error.message})`, hint: "write it again with `rlship view --export`, and open it in a browser of 2023 or later" });
     }
     return this.enter(source);
   }
 
   /** Show nothing but what is wrong, and the way out. */
-  say(error, hint) {
-    show(this.root, h("main", { id: "main" }, h("h1", {}, "rlship view"), h("p", { class: "note bad", role: "alert" }, [error, hint].filter(Boolean).join(" "))));
+  say(error) {
+    show(this.root, h("main", { id: "main" }, h("h1", {}, "rlship view"), h("p", { class: "note bad", role: "alert" }, problem(error))));
   }
 
   addressChanged() {
     const { view, token } = readFragment(location.hash);
-    if (token) {
-      sessionStorage.setItem(TOKEN, token);
-      history.replaceState(null, "", `#${writeFragment(view)}`);
-      if (!this.source) this.enter(new Served(token));
-    }
+    if (!token) return this.shared.replace(view);
+    history.replaceState(null, "", `#${writeFragment(view)}`);
+    if (this.source && (!this.source.live || this.source.token === token)) return this.shared.replace(view);
+    // A server that was started again has another token: what asks with the former one ends.
+    sessionStorage.setItem(TOKEN, token);
+    this.leave();
+    this.source = null;
     this.shared.replace(view);
+    return this.enter(new Served(token));
   }
 
   askToken(why) {
@@ -103,7 +106,7 @@ class Page {
         this.source = null;
         return this.askToken(error.message);
       }
-      return this.say(error.message, error.hint);
+      return this.say(error);
     }
     this.frame();
     if (source.live) this.followList();
@@ -125,7 +128,7 @@ class Page {
 
   frame() {
     const parts = this.parts;
-    parts.runs = h("select", { id: "run", "aria-label": "Experiment", on: { change: () => this.shared.set({ run: parts.runs.value || undefined, at: undefined, from: undefined, to: undefined }) } });
+    parts.runs = h("select", { id: "run", "aria-label": "Experiment", on: { change: () => this.shared.set({ run: parts.runs.value || undefined, at: undefined, from: undefined, to: undefined, episode: undefined }) } });
     parts.state = h("span", { class: "badge", role: "status" });
     parts.trouble = h("p", { class: "note bad", role: "alert", hidden: true });
     parts.nav = h("nav", { "aria-label": "Panels" }, PANELS.map((panel) => h("button", { data: { panel: panel.id }, on: { click: () => this.shared.set({ panel: panel.id }) } }, panel.title)));
@@ -178,7 +181,7 @@ class Page {
       if (error.status === 401) return this.askToken(error.message);
       // A store may be there a moment later, as when a sidecar starts under an open page.
       if (error.status === 0 || error.status >= 500) setTimeout(() => { if (this.run === run) this.openRun(); }, AGAIN_MS);
-      return show(this.parts.main, h("p", { class: "note bad", role: "alert" }, [error.message, error.hint].filter(Boolean).join(" ")),
+      return show(this.parts.main, h("p", { class: "note bad", role: "alert" }, problem(error)),
         h("button", { on: { click: () => this.openRun() } }, "Try again"));
     }
     if (this.run === run) this.openPanel();
@@ -254,8 +257,8 @@ class Page {
     const { from, to, at, rank } = this.parts;
     const { view } = this.shared;
     const [low, high] = this.rangeShown();
-    if (document.activeElement !== from) from.value = number(low, 6).replaceAll(",", "");
-    if (document.activeElement !== to) to.value = number(high, 6).replaceAll(",", "");
+    if (document.activeElement !== from) from.value = typed(low);
+    if (document.activeElement !== to) to.value = typed(high);
     rank.hidden = !view.rank;
     rank.textContent = `Rank ${plain([view.actor, view.rank].filter(Boolean).join(" "), 60)} ×`;
     rank.setAttribute("aria-label", `${rank.textContent.slice(0, -2)} is chosen; press to choose no rank`);
@@ -335,6 +338,11 @@ class Page {
     localStorage.setItem("rlship-theme", next);
     this.theme(next);
   }
+}
+
+/** A step as a person may type it. */
+function typed(step) {
+  return Number.isInteger(step) ? String(step) : number(step, 6).replaceAll(",", "");
 }
 
 new Page(document.getElementById("page")).begin();

@@ -5,7 +5,7 @@ export function number(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(digits - 1).replace("e+", "e");
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(digits - 1).replace(/\.?0*e\+?/, "e");
   if (Number.isInteger(value)) return value.toLocaleString("en");
   return Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1))))).toLocaleString("en", { maximumFractionDigits: 8 });
 }
@@ -40,6 +40,7 @@ export function bytes(value) {
 export function seconds(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
+  if (size === 0) return "0 s";
   if (size < 1e-3) return `${number(value * 1e6, 3)} µs`;
   if (size < 1) return `${number(value * 1e3, 3)} ms`;
   if (size < 120) return `${number(value, 3)} s`;
@@ -67,7 +68,7 @@ export function ticks(low, high, count) {
   if (!(rough > 0) || !Number.isFinite(rough)) return [];
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].find((times) => times * power >= rough) * power;
-  const found = [];
-  for (let at = Math.ceil(low / step); at * step <= high; at += 1) found.push(at * step);
-  return found;
+  // Counted, as beyond 2 ** 53 adding one changes nothing.
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.min(Math.max(Math.floor(high / step) - first + 1, 0), 2 * count + 2) }, (_, at) => (first + at) * step);
 }

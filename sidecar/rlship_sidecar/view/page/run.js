@@ -2,6 +2,7 @@
 
 import { StepClock } from "./shape/steps.js";
 import { kindOf } from "./shape/curves.js";
+import { problem } from "./dom.js";
 
 const CALM_MS = 1000; // between two questions of a kind
 
@@ -109,7 +110,7 @@ export class Run {
     else if (event.kind === "status") this.takeStatus(event);
     else if (event.kind === "run") this.tell("run");
     else if (event.kind === "trouble") {
-      this.trouble = [event.error, event.hint].filter(Boolean).join(" ");
+      this.trouble = problem(event);
       this.tell("trouble");
     }
   }
@@ -162,7 +163,7 @@ export class Run {
   }
 
   lost(error) {
-    this.trouble = [error.message, error.hint].filter(Boolean).join(" ");
+    this.trouble = problem(error);
     this.lostBy = error.code;
     this.tell("trouble");
   }

@@ -1,7 +1,7 @@
 // One cursor, one range and one selection for the whole page. They stand in the fragment of the address, so that a link
 // restores what is seen. The token is never part of it.
 
-const TEXTS = ["panel", "run", "actor", "rank", "metric", "filter", "table", "bin", "left", "right", "lanes"];
+const TEXTS = ["panel", "run", "actor", "rank", "metric", "filter", "table", "bin", "left", "right", "lanes", "episode"];
 const NUMBERS = ["at", "from", "to"];
 const LONGEST = 400;
 

@@ -1,9 +1,11 @@
 // What two runs differ in: run data, ranks, and for each metric the first step at which they part.
 
-import { h, plain, show, table } from "../dom.js";
-import { number } from "../numbers.js";
+import { h, plain, problem, show, table } from "../dom.js";
+import { counted, number } from "../numbers.js";
 import { described } from "./overview.js";
 import { value } from "./rundata.js";
+
+const [LONG, BEFORE] = [300, 40]; // characters of a value
 
 export const diff = {
   id: "diff",
@@ -22,7 +24,7 @@ export const diff = {
         const said = await ctx.run.ask("diff", { with: other.value, rtol: rtol.value || "0", atol: atol.value || "0" });
         if (!closed) draw(list, said, ctx);
       } catch (error) {
-        if (!closed) show(list, h("p", { class: "note bad" }, [error.message, error.hint].filter(Boolean).join(" ")));
+        if (!closed) show(list, h("p", { class: "note bad" }, problem(error)));
       }
     };
     const form = h("form", { class: "tools", on: { submit: compare } }, h("label", {}, "Compare with ", other), h("label", {}, "Relative tolerance ", rtol), h("label", {}, "Absolute tolerance ", atol), h("button", { class: "main" }, "Compare"));
@@ -34,11 +36,19 @@ export const diff = {
   },
 };
 
+/** Two texts; long ones from shortly before the place where they differ. */
+export function parting(a, b) {
+  let at = 0;
+  while (at < a.length && at < b.length && a[at] === b[at]) at += 1;
+  const from = Math.max(a.length, b.length) > LONG ? Math.max(at - BEFORE, 0) : 0;
+  return [a, b].map((text) => `${from ? "…" : ""}${text.slice(from, from + LONG)}${text.length > from + LONG ? "…" : ""}`);
+}
+
 function draw(list, said, ctx) {
   const parted = said.metrics.filter((metric) => metric.first || metric.in_a !== metric.in_b);
   show(list,
-    h("p", { class: parted.length || said.run.length ? "note" : "note good" }, `${number(said.both)} metrics are in both runs, ${number(said.equal)} of them equal.`),
-    said.run.length ? table("Run data", ["Key", plain(said.a, 60), plain(said.b, 60)], said.run.map((each) => [h("span", { class: "name" }, `${each.part}.${each.key}`), h("span", { class: "text" }, value(each.a)), h("span", { class: "text" }, value(each.b))])) : null,
+    h("p", { class: parted.length || said.run.length ? "note" : "note good" }, `${counted(parted.length, "metric")} ${parted.length === 1 ? "parts" : "part"} and ${number(said.equal)} are equal, in ${counted(said.both, "row")} that both runs have.`),
+    said.run.length ? table("Run data", ["Key", plain(said.a, 60), plain(said.b, 60)], said.run.map((each) => [h("span", { class: "name" }, `${each.part}.${each.key}`), ...parting(value(each.a), value(each.b)).map((text) => h("span", { class: "text" }, text))]), { class: "keys" }) : null,
     said.ranks.length ? h("ul", {}, said.ranks.map((each) => h("li", { class: "text" }, described(each)))) : null,
     parted.length ? table("Metrics that part", ["Metric", "First step", plain(said.a, 60), plain(said.b, 60), "Steps apart", "Widest at", "Note"], parted.map((metric) => h("tr", { data: { parted: metric.key } }, [
       h("span", { class: "name" }, metric.key),

@@ -1,6 +1,6 @@
 // What happened in the processes, by time.
 
-import { h, plain, show, table } from "../dom.js";
+import { h, plain, problem, show, table } from "../dom.js";
 import { clock, counted, number } from "../numbers.js";
 
 const LIVE_MS = 3000;
@@ -10,6 +10,7 @@ export const events = {
   title: "Events",
   make(host, ctx) {
     let said = null;
+    let known = "";
     let timer = 0;
     let closed = false;
     const name = h("select", { id: "event-name", on: { change: () => load() } }, h("option", { value: "" }, "all"));
@@ -23,12 +24,14 @@ export const events = {
         said = await ctx.run.ask("events", { ...range, name: name.value || undefined });
         if (!closed) draw();
       } catch (error) {
-        if (!closed) note.textContent = plain([error.message, error.hint].filter(Boolean).join(" "));
+        if (!closed) note.textContent = plain(problem(error));
       }
     };
     const draw = () => {
       const before = name.value;
-      show(name, h("option", { value: "" }, "all"), said.names.map((each) => h("option", { value: each }, plain(each, 100))));
+      // A list that a person has open closes where it is made anew.
+      if (said.names.join("\0") !== known) show(name, h("option", { value: "" }, "all"), said.names.map((each) => h("option", { value: each }, plain(each, 100))));
+      known = said.names.join("\0");
       name.value = before;
       const found = name.value ? said.events.filter((event) => event.name === name.value) : said.events;
       note.textContent = plain(`${counted(found.length, "event")}${said.left_out ? `; ${number(said.left_out)} older ones are left out` : ""}. ${said.note}`);

@@ -1,7 +1,7 @@
 // The ledger: what became of groups of samples.
 
 import { Chart } from "../chart.js";
-import { h, show, table } from "../dom.js";
+import { h, problem, show, table } from "../dom.js";
 import { number } from "../numbers.js";
 
 const LIVE_MS = 3000;
@@ -21,7 +21,7 @@ export const ledger = {
         const said = await ctx.run.ask("ledger", { axis: ctx.run.clock.known ? "step" : "time" });
         if (!closed) draw(said);
       } catch (error) {
-        if (!closed) show(totals, h("p", { class: "note bad" }, [error.message, error.hint].filter(Boolean).join(" ")));
+        if (!closed) show(totals, h("p", { class: "note bad" }, problem(error)));
       }
     };
     const draw = (said) => {

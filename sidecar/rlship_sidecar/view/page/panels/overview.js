@@ -1,30 +1,39 @@
 // The overview: how the run is, its headline charts, who takes part, and what is missing or was refused.
 
 import { ChartGrid } from "../grid.js";
-import { h, show, table } from "../dom.js";
+import { h, plain, show, table } from "../dom.js";
 import { clock, number, seconds } from "../numbers.js";
+import { bands, GOING } from "./stability.js";
 
 export const STATES = {
   running: ["Running", "good"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
   stopped: ["Stopped", "warn"], unwatched: ["No rows yet", "warn"], unreadable: ["Unreadable", "bad"],
 };
-const HEADLINES = 12;
+const [HEADLINES, MOST_ACTORS, MOST_ALARMS] = [12, 200, 20];
 
 export const overview = {
   id: "overview",
   title: "Overview",
   make(host, ctx) {
     const facts = h("div", {});
+    const alarms = h("div", {});
+    const lines = h("div", {});
     const charts = h("section", { class: "section", "aria-label": "Headline charts" });
     const details = h("div", {});
-    show(host, h("h2", { class: "unseen" }, "Overview"), facts, charts, details);
-    const grid = new ChartGrid(charts, ctx, headlines(ctx.run), { onPick: (step) => ctx.open("rollouts", { at: step }) });
+    show(host, h("h2", { class: "unseen" }, "Overview"), facts, alarms, lines, charts, details);
+    const grid = new ChartGrid(charts, ctx, headlines(ctx.run), { marks: () => bands(ctx.run.alerts.episodes, ctx.run.whole[1]), onPick: (step) => ctx.open("rollouts", { at: step }) });
+    // A button keeps the focus as long as what it is for stays; a table that a person opened stays open.
+    const alert = () => show(alarms, goingOn(ctx.run).map((episode) => alarm(episode, ctx)));
     const draw = () => {
-      show(facts, tiles(ctx.run), notes(ctx.run));
-      show(details, actors(ctx.run.overview), refused(ctx.run.overview), sinks(ctx.run.overview), writers(ctx.run.overview));
+      const open = details.querySelector("details")?.open ?? false;
+      show(facts, tiles(ctx.run));
+      show(lines, notes(ctx.run));
+      show(details, actors(ctx.run.overview), refused(ctx.run.overview), sinks(ctx.run.overview), writers(ctx.run.overview, open));
     };
+    alert();
     draw();
     const quit = ctx.run.listen((what) => {
+      if (["all", "alerts"].includes(what)) alert();
       if (["all", "overview", "alerts", "trouble"].includes(what)) draw();
       if (what === "all" || what === "metrics") grid.put(headlines(ctx.run));
     });
@@ -62,23 +71,39 @@ function fact(name, value, colour = "") {
   return h("span", { class: colour, data: { fact: name } }, value);
 }
 
+function goingOn(run) {
+  return run.alerts.episodes.filter((episode) => GOING.includes(episode.state)).slice(0, MOST_ALARMS);
+}
+
 function notes(run) {
   const { overview: said } = run;
-  const lines = [...new Set([said.entry.note, ...said.entry.trouble, ...said.notes].filter(Boolean))];
+  const told = new Set(goingOn(run).map((episode) => `${episode.rule} firing`));
+  const lines = [...new Set([said.entry.note, ...said.entry.trouble, ...said.notes].filter((line) => line && !told.has(line)))];
   const progress = said.progress === null ? null : h("p", { class: "note" }, `${said.doing || "Rows are made"}: `,
     h("progress", { max: 1, value: String(said.progress), "aria-label": "Progress" }), ` ${Math.round(said.progress * 100)} %`);
   return h("div", { class: "section" }, progress, lines.map((line) => h("p", { class: `note ${said.entry.trouble.includes(line) ? "bad" : "plain"}` }, line)));
 }
 
-function actors(said) {
-  const rows = said.actors.map((actor) => [
+/** What goes wrong now, and the way to its cause. */
+function alarm(episode, ctx) {
+  const where = [episode.place && `at ${episode.place}`, Number.isFinite(episode.first?.step) && `since step ${number(episode.first.step, 9)}`].filter(Boolean).join(" ");
+  return h("p", { class: "note bad", data: { alarm: episode.rule } }, h("strong", { class: "name" }, episode.rule), ` ${plain(episode.state, 40)} `, h("span", { class: "name" }, where), episode.about ? `: ${plain(episode.about, 300)} ` : " ",
+    h("button", { "aria-label": `Why? ${plain(episode.rule, 80)}`, on: { click: () => ctx.open("alerts", { episode: episode.id }) } }, "Why?"));
+}
+
+export function actors(said) {
+  // Those that lack ranks stand behind the lead, so that the bound leaves none of them out before others.
+  const order = (actor) => (actor.lead ? 0 : actor.ranks < actor.expected ? 1 : 2);
+  const shown = [...said.actors].sort((a, b) => order(a) - order(b)).slice(0, MOST_ACTORS);
+  const title = shown.length < said.actors.length ? `Actors and their ranks: ${number(shown.length)} of ${number(said.actors.length)}` : "Actors and their ranks";
+  const rows = shown.map((actor) => [
     h("span", { class: "name" }, actor.actor, actor.lead ? h("span", { class: "quiet" }, " (lead)") : null),
     number(actor.step, 9), number(actor.open_step, 9), number(actor.steps_per_s, 3), seconds(actor.lag_s),
     h("span", { data: { actor: actor.actor }, class: actor.ranks < actor.expected ? "bad" : "" }, `${number(actor.ranks)} of ${number(actor.expected)}`),
     names(actor.missing), names(actor.absent), actor.note,
   ]);
   return section("Actors", rows.length
-    ? table("Actors and their ranks", ["Actor", "Step", "Open step", "Steps a second", "Lag", "Ranks", "Missing", "Never came", "Note"], rows, { class: "wide" })
+    ? table(title, ["Actor", "Step", "Open step", "Steps a second", "Lag", "Ranks", "Missing", "Never came", "Note"], rows, { class: "wide" })
     : h("p", { class: "quiet" }, "No actor has a row yet."));
 }
 
@@ -107,16 +132,19 @@ export function described(value) {
 
 function sinks(said) {
   if (!said.sinks.length) return null;
-  return section("Sinks", h("ul", {}, said.sinks.map((sink) => h("li", { class: "text" }, described(sink)))));
+  return section("Sinks", table("Where rows go", ["Sink", "State", "Rows sent", "Where", "What is wrong"], said.sinks.map((sink) => [
+    h("span", { class: "name" }, sink.name), sink.state, number(sink.sent, 9), h("span", { class: "text" }, sink.where),
+    h("span", { class: sink.error ? "text bad" : "text" }, [sink.error, sink.note, sink.advice].filter(Boolean).map((part) => plain(part, 500)).join("; ")),
+  ])));
 }
 
-function writers(said) {
+function writers(said, open) {
   const rows = said.writers.map((writer) => [
     h("span", { class: "name" }, writer.actor), writer.rank, number(writer.attempt), h("span", { class: "name" }, writer.host), writer.pid || "",
     number(writer.step, 9), h("span", { class: ["failed", "silent"].includes(writer.state) ? "bad" : "" }, writer.state), seconds(writer.silent_s), writer.note,
   ]);
   const title = `Processes: ${number(said.writers.length)} of ${number(said.writers_in_all)}`;
-  return h("details", { class: "section" }, h("summary", {}, title),
+  return h("details", { class: "section", open }, h("summary", {}, title),
     table(title, ["Actor", "Rank", "Attempt", "Host", "Pid", "Step", "State", "Silent for", "Note"], rows, { class: "wide" }));
 }
 

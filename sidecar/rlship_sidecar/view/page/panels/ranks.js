@@ -2,7 +2,7 @@
 
 import { Canvas, Raster } from "../canvas.js";
 import { diverging, palette, pixel } from "../colours.js";
-import { clipped, folded, h, plain, show, table } from "../dom.js";
+import { clipped, folded, h, plain, problem, show, table } from "../dom.js";
 import { formatOf } from "../grid.js";
 import { counted, number, ticks } from "../numbers.js";
 import { matrixOf } from "../packed.js";
@@ -118,7 +118,7 @@ class Carpet {
       this.took = performance.now() - began;
       if (!asking.signal.aborted) this.take(said, values);
     } catch (error) {
-      if (!asking.signal.aborted) this.note.textContent = plain([error.message, error.hint].filter(Boolean).join(" "));
+      if (!asking.signal.aborted) this.note.textContent = plain(problem(error));
     }
   }
 

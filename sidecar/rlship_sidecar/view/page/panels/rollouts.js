@@ -1,6 +1,6 @@
 // Rollouts of a step, grouped by prompt: texts, chat turns, tool calls, tokens, rewards; two of them side by side.
 
-import { h, plain, show, table } from "../dom.js";
+import { h, plain, problem, show, table } from "../dom.js";
 import { counted, number } from "../numbers.js";
 import { chosenSamples, ofAll, tokenColumns, tokenShade, turns } from "../shape/samples.js";
 
@@ -8,6 +8,7 @@ const MOST = 60; // samples that are drawn at a time
 const LONGEST = 20_000; // characters of a text that are drawn at once
 const TOKENS = 6_000;
 const SETTLE_MS = 250;
+const LOADED = 2000; // samples that a person may have loaded of one step
 const BESIDE = 4; // numbers of a sample that stand beside its measure
 
 export const rollouts = {
@@ -28,7 +29,7 @@ class Rollouts {
     this.timers = {};
     this.tables = h("select", { id: "rollout-table", on: { change: () => ctx.shared.set({ table: this.tables.value, bin: undefined }) } });
     this.step = h("select", { id: "rollout-step", on: { change: () => ctx.shared.set({ at: Number(this.step.value) }) } });
-    this.search = h("input", { id: "rollout-search", type: "search", maxlength: 200, placeholder: "text in prompt, response or columns", on: { input: () => this.draw() } });
+    this.search = h("input", { id: "rollout-search", type: "search", maxlength: 200, placeholder: "a text in any column", on: { input: () => this.draw() } });
     this.colour = h("select", { id: "token-colour", on: { change: () => this.draw() } });
     this.note = h("p", { class: "quiet", role: "status" }, "Loading …");
     this.bars = h("div", {});
@@ -62,6 +63,23 @@ class Rollouts {
     if (changed.has("at") && view.at !== undefined && Math.round(view.at) !== this.said?.step) this.later("load", SETTLE_MS, () => this.load());
     else if (changed.has("table")) this.takeTables();
     if (["bin", "left", "right"].some((name) => changed.has(name))) this.draw();
+    if (changed.has("bin") && view.bin !== undefined) this.loadAll();
+  }
+
+  /** A bar counts all samples of the step: those that were not loaded come too. */
+  loadAll() {
+    if (!this.lacks()) return;
+    this.limit = LOADED;
+    this.load();
+  }
+
+  /** A choice is one of this step: a live run does not go on to its next one under it. */
+  choose(parts) {
+    this.ctx.shared.set({ ...parts, at: this.said.step });
+  }
+
+  lacks() {
+    return this.ctx.run.source.live && this.limit === undefined && this.table?.shown < this.table?.kept;
   }
 
   moveStep(by) {
@@ -76,10 +94,10 @@ class Rollouts {
     this.asking = asking;
     const { at } = this.ctx.shared.view;
     try {
-      const said = await this.ctx.run.ask("rollouts", { step: at === undefined ? undefined : Math.round(at) }, asking.signal);
+      const said = await this.ctx.run.ask("rollouts", { step: at === undefined ? undefined : Math.round(at), limit: this.limit }, asking.signal);
       if (!asking.signal.aborted) this.take(said);
     } catch (error) {
-      if (!asking.signal.aborted) this.note.textContent = plain([error.message, error.hint].filter(Boolean).join(" "));
+      if (!asking.signal.aborted) this.note.textContent = plain(problem(error));
     }
   }
 
@@ -133,7 +151,7 @@ class Rollouts {
     const bars = counts.map((count, at) => {
       const said = `${capital(found.measure)} ${number(edges[at])} to ${number(edges[at + 1])}: ${counted(count, "sample")}`;
       const bar = h("button", { "aria-label": said, title: said, "aria-pressed": String(bin === at), data: { bin: String(at), count: String(count) },
-        on: { click: () => this.ctx.shared.set({ bin: bin === at ? undefined : String(at) }) } });
+        on: { click: () => this.choose({ bin: bin === at ? undefined : String(at) }) } });
       bar.style.height = `${Math.max((count / most) * 100, 3)}%`;
       return bar;
     });
@@ -163,8 +181,9 @@ class Rollouts {
       left -= members.length;
     }
     const rest = chosen.size - this.most;
+    const more = this.lacks() ? h("button", { data: { load: "" }, on: { click: () => this.loadAll() } }, `Load the other ${number(found.kept - found.shown, 9)} samples of the step`) : null;
     const single = groups.every((members) => members.length === 1);
-    show(this.list, single ? h("div", { class: "pair" }, drawn) : drawn, rest > 0 ? h("button", { on: { click: () => { this.most += MOST; this.draw(); } } }, `Show more: ${number(rest)} are left`) : null);
+    show(this.list, single ? h("div", { class: "pair" }, drawn) : drawn, rest > 0 ? h("button", { on: { click: () => { this.most += MOST; this.draw(); } } }, `Show more: ${number(rest)} are left`) : null, more);
   }
 
   group(found, members) {
@@ -180,7 +199,6 @@ class Rollouts {
   }
 
   sample(sample, withPrompt) {
-    const { set } = { set: (parts) => this.ctx.shared.set(parts) };
     const facts = Object.entries(sample.row);
     const { measure } = this.table;
     // Without a reward, what its functions gave stands among the columns.
@@ -188,10 +206,11 @@ class Rollouts {
     return h("article", { class: "sample", data: { sample: sample.id } },
       h("div", { class: "tools" },
         h("strong", {}, `${capital(measure)} ${number(sample.score)}`), beside.map(([name, value]) => h("span", {}, `${plain(name, 40)} ${number(value)}`)),
-        h("span", { class: "quiet" }, `rank ${plain(sample.rank, 40)}`), sample.why.length ? h("span", { class: "quiet" }, sample.why.join(", ")) : null,
-        h("button", { on: { click: () => set({ left: sample.id }) } }, "Left"), h("button", { on: { click: () => set({ right: sample.id }) } }, "Right")),
+        h("span", { class: "quiet" }, `rank ${plain(sample.rank, 40)}`), sample.why.length ? h("span", { class: "quiet", title: "Why the row of this step shows the sample" }, `shown as ${sample.why.join(", ")}`) : null,
+        h("button", { on: { click: () => this.choose({ left: sample.id }) } }, "Left"), h("button", { on: { click: () => this.choose({ right: sample.id }) } }, "Right")),
       withPrompt ? this.turns(sample.prompt, "user") : null,
-      sample.tokens?.text && this.colour.value ? this.tokens(sample.tokens) : this.turns(sample.response, "assistant"),
+      // Tokens stand for a text; turns and tool calls say more than they do.
+      sample.tokens?.text && this.colour.value ? [typeof sample.response === "object" ? this.turns(sample.response, "assistant") : null, this.tokens(sample.tokens)] : this.turns(sample.response, "assistant"),
       facts.length ? h("details", {}, h("summary", {}, `${counted(facts.length, "more column")}`), table("Columns", ["Column", "Value"], facts.slice(0, 200).map(([name, value]) => [
         h("span", { class: "name" }, name), h("span", { class: "text" }, typeof value === "string" ? plain(value, LONGEST) : JSON.stringify(value)?.slice(0, LONGEST)),
       ]))) : null,

@@ -1,6 +1,6 @@
 // What the job said of the run: configuration, summary, facts, and what was changed later.
 
-import { h, plain, show, table } from "../dom.js";
+import { h, plain, problem, show, table } from "../dom.js";
 import { clock, number } from "../numbers.js";
 
 export const rundata = {
@@ -18,7 +18,7 @@ export const rundata = {
         said = await ctx.run.ask("run");
         if (!closed) draw();
       } catch (error) {
-        if (!closed) note.textContent = plain([error.message, error.hint].filter(Boolean).join(" "));
+        if (!closed) note.textContent = plain(problem(error));
       }
     };
     const draw = () => {

@@ -2,7 +2,7 @@
 
 import { Canvas, Raster } from "../canvas.js";
 import { palette, pixel } from "../colours.js";
-import { clipped, folded, h, plain, show, table } from "../dom.js";
+import { clipped, folded, h, plain, problem, show, table } from "../dom.js";
 import { clock as timeOfDay, counted, number, seconds, ticks } from "../numbers.js";
 import { busyLanes, firstAfter, laneFilter, lines, paint, secondsOf, spanAt, stageColours, stageShares, stepsIn } from "../shape/lanes.js";
 
@@ -12,6 +12,7 @@ const FLEET = 64; // above so many lanes each is a thin line without its name
 const SETTLE_MS = 300;
 const LIVE_MS = 3000;
 const AXIS = 22;
+const [FAR, FAR_S] = [2, 60]; // lengths of the steps, and seconds, beyond which a span is not seen at first
 
 export const timeline = {
   id: "timeline",
@@ -73,7 +74,7 @@ class Timeline {
     const { view } = this.ctx.shared;
     const { clock } = this.ctx.run;
     if (view.from < view.to) return [clock.time(view.from), clock.time(view.to)];
-    return this.spans?.found ?? [clock.time(this.ctx.run.whole[0]), clock.time(this.ctx.run.whole[1])];
+    return this.spans?.shown ?? [clock.time(this.ctx.run.whole[0]), clock.time(this.ctx.run.whole[1])];
   }
 
   atEnd() {
@@ -94,14 +95,15 @@ class Timeline {
     try {
       this.take(await this.ctx.run.ask("spans", parameters, this.asking.signal));
     } catch (error) {
-      if (!this.asking.signal.aborted) this.note.textContent = plain([error.message, error.hint].filter(Boolean).join(" "));
+      if (!this.asking.signal.aborted) this.note.textContent = plain(problem(error));
     }
   }
 
   take(spans) {
-    this.spans = spans;
+    this.spans = { ...spans, shown: near(spans, this.ctx.run.clock) };
     const many = spans.spans.t.length;
     const said = [`${counted(many, "span")} in ${counted(spans.lanes.length, "lane")}`];
+    if (this.spans.shown !== spans.found) said.push("some lie far from these steps: is a host's clock wrong?");
     if (spans.left_out) said.push(`${number(spans.left_out)} shorter ones are left out: zoom in to see them`);
     if (spans.note) said.push(spans.note);
     this.note.textContent = plain(said.join("; "));
@@ -114,7 +116,7 @@ class Timeline {
     this.arrange();
     this.tellShares();
     const { clock } = this.ctx.run;
-    this.ctx.shows(() => this.spans.found?.map((t) => clock.step(t)));
+    this.ctx.shows(() => this.spans.shown?.map((t) => clock.step(t)));
   }
 
   arrange() {
@@ -262,7 +264,8 @@ class Timeline {
 
   drawRules(context, colours, place, tall) {
     const { clock } = this.ctx.run;
-    const [first, last] = [clock.step(place.from), clock.step(place.to)];
+    // No step comes before the first one.
+    const [first, last] = [Math.max(clock.step(place.from), clock.known ? clock.x[0] : -Infinity), clock.step(place.to)];
     const close = place.wide / Math.max(last - first, 1e-9) < 5;
     context.strokeStyle = colours.text;
     context.globalAlpha = 0.45;
@@ -398,8 +401,16 @@ function laneName(lane) {
   return `${lane.actor} ${lane.rank}${lane.name ? ` ${lane.name}` : ""}${lane.host ? ` on ${lane.host}` : ""}${lane.attempt ? `, attempt ${lane.attempt}` : ""}`;
 }
 
+/** What was found, without what lies so far from the steps that a clock must be wrong. */
+export function near({ found, stages }, clock) {
+  if (!found || !clock.known || !stages.step.length) return found;
+  const [first, last] = [clock.time(stages.step[0] - 1), clock.time(stages.step[stages.step.length - 1])];
+  const room = FAR * (last - first) + FAR_S;
+  return found[0] < first - room || found[1] > last + room ? [Math.max(found[0], first - room), Math.min(found[1], last + room)] : found;
+}
+
+/** All steps of a range that has room for them. Counted, as beyond 2 ** 53 adding one changes nothing. */
 function whole(first, last) {
-  const found = [];
-  for (let step = Math.ceil(first); step <= last; step += 1) found.push(step);
-  return found;
+  const low = Math.ceil(first);
+  return Array.from({ length: Math.max(Math.floor(last - low) + 1, 0) }, (_, at) => low + at);
 }
