@@ -132,6 +132,28 @@ def test_lines_of_varied_metrics_say_the_same_together(
     assert found[0] == found[1]
 
 
+def test_a_superseded_number_beside_a_summary_with_bins_has_no_part_in_the_time() -> None:
+    """A later attempt's summary cannot be taken in columns. The time of the row is not that of the number that it
+    supersedes, though a clock that was set back gives that the greater one.
+    """
+    opens = '{"kind":"open","rlship":1,"id":"%s","actor":"a","attempt":%d,"t":%d,"world":1}\n'
+    line = '{"t":%d,"step":2,"m":{"loss":%s}}\n'
+    bins = '{"n":3,"sum":1,"edges":[0,0.5,2],"counts":[1,2]}'
+    files = {
+        "first.jsonl": (opens % ("w0", 0, 1763600000) + line % (1763600005, "1.0")).encode(),
+        "second.jsonl": (opens % ("w1", 2, 1763599995) + line % (1763599997, bins)).encode(),
+        "other.jsonl": (opens % ("w2", 2, 1763599995)).replace('"world"', '"replica":"1","world"').encode()
+        + (line % (1763599997, "2.0")).replace("loss", "x").encode(),
+    }
+    with simulation() as sim:
+        for name, data in files.items():
+            sim.write(name, data)
+        sim.finish()
+        assert not differing(final_rows(files, {}, EACH), sim.final())
+        (row,) = sim.final().values()
+        assert row.t == 1763599997
+
+
 def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> None:
     """A child's barrier of step 0, after its line of step 1, counts until its parent's file is there. Then the row of
     step 0 is made again without it.

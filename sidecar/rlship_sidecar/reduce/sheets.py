@@ -74,8 +74,16 @@ def sheets_of(window: UnitLines, roster: Roster) -> Sheets | None:
     for order, same in alike.values():
         sheets += _as_they_are(same, blocks, order)
     if others:
+        if any(schema.loose and _is_left_out(schema, block, others) for schema, block in blocks.items()):
+            return None
         sheets = [sheet for sheet in (_without(sheet, others) for sheet in sheets) if sheet is not None]
     return Sheets(sheets, frozenset(others))
+
+
+def _is_left_out(schema: Schema, block: Block, others: Collection[str]) -> bool:
+    """Whether a line of a loose schema has no metric but `others`. Then its segment may have no part in the sheets."""
+    kept = [place for place, name in enumerate(schema.names) if name not in others]
+    return not block.filled()[:, kept].any(axis=1).all()
 
 
 # Blocks as they are ---------------------------------------------------------------------------------------------------

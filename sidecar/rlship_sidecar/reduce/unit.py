@@ -147,7 +147,11 @@ def reduce_blocks(window: UnitLines, roster: Roster, how: Manner) -> Reduced | N
     if len(found.sheets) > 1:
         everybody = segments_of(found.sheets)
         whole = roster.order(everybody) or order_of(everybody)
-    lines = [[t for t, _, _ in block.lines] for schema, block in window.blocks.items() if schema.names]
+    lines = [
+        [t for t, _, _ in block.lines]
+        for schema, block in window.blocks.items()
+        if not found.others.issuperset(schema.names)
+    ]
     t = max(map(max, lines), default=0.0) if found.sheets else 0.0
     asked = {key for plan, _ in planned for key in plan.asked}
     lags = any(plan.lags for plan, _ in planned)
