@@ -242,9 +242,11 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
         if state.beside:
             return super().restore(name, run_path, replace, root)
         root = self.dir if root is None else root
-        path = os.path.join(root, name)
-        if run_path is None and not replace and os.path.exists(path):
-            return open(path)
+        # What an earlier process of the run saved lies where it was.
+        places = [os.path.join(root, name), *([name] if self.resumed else [])]
+        found = next((path for path in places if os.path.isfile(path)), None)
+        if run_path is None and not replace and found is not None:
+            return open(found)
         try:
             return state.read("restore").restore(name, run_path or self.path, replace, root)
         except Exception as error:

@@ -79,14 +79,20 @@ def test_the_same_id_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_restart_resumes(tmp_path: Path) -> None:
-    """A process that resumes the run of an earlier one counts on from its last step."""
+    """A process that resumes the run of an earlier one counts on from its last step, and finds a file that it saved."""
     code = """
         run = wandb.init(id="same", resume="must")
+        found = wandb.restore("m.pt")
+        print(found and found.read())
         for n in range(3):
             wandb.log({"x": n})
+        with open("m.pt", "w") as file:
+            file.write("weights")
+        wandb.save("m.pt")
         """
-    run(tmp_path, code)
+    first = run(tmp_path, code)
     job = run(tmp_path, code)
+    assert (first.out, job.out) == ("None\n", "weights\n")
     assert [barriers(file) for file in job.files()] == [[0, 1, 2], [3, 4, 5]]
 
 

@@ -43,6 +43,12 @@ def test_input_output_and_exit_code_are_the_commands(tmp_path: Path) -> None:
     assert second == "bad"
 
 
+def test_a_run_of_which_nothing_is_recorded_says_so(tmp_path: Path) -> None:
+    """With RLSHIP_DISABLE there is nothing to ship."""
+    done = run(tmp_path, "--dir", "x", "--", "true", settings={"RLSHIP_DISABLE": "1"})
+    assert (done.returncode, done.stderr) == (0, "rlship: RLSHIP_DISABLE is set: nothing of this run is recorded\n")
+
+
 def test_the_process_is_the_command(tmp_path: Path) -> None:
     """No process is between the caller and the command: the same pid, and the same signals ignored and blocked."""
     program = ["/bin/sh", "-c", "echo $$; grep -E 'SigIgn|SigBlk' /proc/self/status"]

@@ -69,9 +69,13 @@ def run(
 
         code = run_watched(command, folder, actor or "", os.environ, _say, alone=not others.several)
         context.exit(code)
-    if others.is_first:
-        _say(f"this run is in {folder}{_why(choice.by)}; to ship it: rlship watch {shlex.quote(str(folder))}")
     from rlship.hook.environment import with_hook
+    from rlship.registry import is_off
+
+    if others.is_first and is_off():
+        _say("RLSHIP_DISABLE is set: nothing of this run is recorded")
+    elif others.is_first:
+        _say(f"this run is in {folder}{_why(choice.by)}; to ship it: rlship watch {shlex.quote(str(folder))}")
 
     sys.stdout.flush()
     starting.become(command, with_hook(os.environ, str(folder), actor or ""))
