@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rlship_sidecar.store.store import Changes
 from tests.kit.chromium import Browser
 from tests.kit.files import barrier, experiment, file, log
 from tests.page.job import viewing
@@ -43,6 +44,19 @@ def test_logs_of_another_framework(browser: Browser, tmp_path: Path) -> None:
         )
         assert charted(page, identity(page, key)) == 0.5
         wholesome(page)
+
+
+def test_a_metric_that_is_new_appears_in_its_panel(browser: Browser, tmp_path: Path) -> None:
+    """Which panel it belongs to, the server says after the row is there."""
+    made = store(tmp_path / "run", [row(0, values={"trainer/colour": 1.0})])
+    with viewing(tmp_path / "run") as link:
+        page = seen(browser, link, "panel=stability")
+        made.commit(Changes(rows=[row(1, values={"trainer/loss": 2.0})]))
+        assert charted(page, identity(page, "trainer/loss")) == 2.0
+        made.commit(Changes(rows=[row(2, values={"trainer/train/kl_ref": 3.0})]))
+        assert charted(page, identity(page, "trainer/train/kl_ref")) == 3.0
+        wholesome(page)
+    made.close()
 
 
 def test_run_data_that_change_appear(browser: Browser, tmp_path: Path) -> None:

@@ -142,9 +142,12 @@ export class Run {
   }
 
   async loadOverview() {
+    const before = JSON.stringify(this.overview.panels);
     const { store, row, ...rest } = await this.ask("overview");
     this.overview = { ...rest, store, row };
     this.tell("overview");
+    // Which metrics a panel has may be known later than the metrics themselves.
+    if (JSON.stringify(rest.panels) !== before) this.tell("metrics");
   }
 
   async loadMetrics() {
