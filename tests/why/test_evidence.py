@@ -49,7 +49,7 @@ def frames(values: Sequence[float | None], name: str = "m") -> list[StepFrame]:
 
 
 def spans(one: Detector, values: Sequence[float | None], name: str = "m") -> list[tuple[int, int]]:
-    return [(first, last) for first, last, _ in follow(one, frames(values, name)).stretches]
+    return [stretch[:2] for stretch in follow(one, frames(values, name)).stretches]
 
 
 CALM = [1.0, 1.1, 0.9, 1.05, 0.95] * 8  # 40 frames
@@ -71,7 +71,8 @@ CALM = [1.0, 1.1, 0.9, 1.05, 0.95] * 8  # 40 frames
         ({"falls": True}, [1, 2, 3, 1, 2], [(3, 3)]),
         ({"falls": True, "size": 3}, [1, 2, 3, 1, 2], []),
         ({"rises": 1}, [0, 0, 2, 2, 2.5], [(2, 2)]),
-        ({"jumps": 1.5}, [1, 1.4, 2.2, 2.2], [(2, 2)]),
+        ({"jumps": 1.5}, [1, 1.4, 2.2, 2.2, 1.5], [(2, 3)]),  # while it stays there
+        ({"jumps": 1.5}, [1, *[2] * 60], [(1, 50)]),  # what lasts is no news
         ({"jumps": 1.5}, [0, 1, 1], []),
         ({"stuck": 3}, [1, 2, 2, 2, 2, 3], [(3, 4)]),
         ({"above": 0, "need": [3, 5]}, [1, None, None, 1, None, 1], [(0, 5)]),
@@ -85,12 +86,15 @@ def test_each_kind_of_sign(
 
 
 def test_a_change_that_is_slow_or_for_good() -> None:
-    """With `lasting` a level that stays higher, and a curve that goes far over many frames, show as well."""
+    """With `lasting` a level that stays higher, and what goes far over many frames, show as well."""
     chance = random.Random(4)
     level = [1 + chance.gauss(0, 0.02) for _ in range(60)] + [1.2 + chance.gauss(0, 0.02) for _ in range(30)]
     stays, leaves = (detectors_of(sign_of(change="up", size=2, **more)) for more in ({"lasting": 1.15}, {}))
     assert [spans(one, level) for one in leaves] == [[]]
-    assert [spans(one, level)[0][0] for one in stays if spans(one, level)] == [65]
+    assert [spans(one, level)[0][0] for one in stays if spans(one, level)] == [67, 65]  # the growth, and the shift
+    creeps = [(1 + chance.gauss(0, 0.02)) * 1.01 ** max(0, at - 60) for at in range(130)]
+    _, growth, shift = detectors_of(sign_of(change="up", size=2, lasting=1.3))
+    assert spans(growth, creeps) and not spans(shift, creeps)
     sinks = [2 * 0.98**at + chance.gauss(0, 0.01) for at in range(120)]
     _, slow = detectors_of(sign_of(metric="train/entropy", change="down", size=0.1, lasting=2.0))
     assert spans(slow, sinks, "train/entropy") == [(59, 119)]
@@ -142,7 +146,8 @@ def test_events() -> None:
         made.append(StepFrame(lineage, at, T0, starts))
 
     def told(event: str) -> list[tuple[int, str]]:
-        return [(first, place) for first, _, place in follow(detector(metric=None, event=event), made).stretches]
+        stretches = follow(detector(metric=None, event=event), made).stretches
+        return [(stretch.first, stretch.place) for stretch in stretches]
 
     assert told("rollback") == [(2, "")]
     assert told("job_restart") == [(3, "")]
@@ -159,7 +164,7 @@ def test_a_rank_that_stands_apart() -> None:
         return StepFrame((0, 0, 0), frame, T0, {}, {one.key: standing_out(one, ranks)})
 
     course = follow(one, [at(frame) for frame in range(10)])
-    assert course.stretches == ((3, 6, "t/0.2"),) and len(course.known) == 10
+    assert [stretch[:3] for stretch in course.stretches] == [(3, 6, "t/0.2")] and len(course.known) == 10
     assert standing_out(one, (("t/0.0", 1.0), ("t/0.1", 9.0))) == ()  # two are no peers
     many = tuple((f"t/0.{rank}", 9.0 if rank % 3 == 0 else 1.0) for rank in range(3000))
     assert len(standing_out(one, many)) <= 9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def graph(signs: Mapping[str, dict[str, Any]], **causes: dict[str, Any]) -> Grap
 
 def shows(name: str, at: int = AT, *, rank: str = "", actor: str = "trainer", state: str = SHOWS) -> Evidence:
     moment = Moment(at, float(at))
-    return Evidence(name, state, ("m",), "m", at, moment, moment, None, actor, "step", at, rank)
+    return Evidence(name, state, (name,), name, at, moment, moment, None, actor, "step", at, rank)
 
 
 def without(name: str, state: str = ABSENT) -> Evidence:
@@ -83,11 +84,38 @@ def test_weak_signs_that_are_absent_are_no_proof() -> None:
     assert weights(answer(made, [shows("first"), *map(without, "pqr")]))["c"] == 50 / 8
 
 
-def test_the_symptom_itself_is_weak_evidence() -> None:
-    """All causes of a symptom share it, so it alone lifts no cause above unknown, unless it is decisive."""
-    made = graph(CHAIN, a=cause(strong=["down"]), b=cause(decisive=["down"]))
+def test_a_symptom_that_follows_from_something_is_weak_evidence() -> None:
+    """All causes of what leads to it share it. One that follows from nothing else counts in full: there it began."""
+    made = graph(CHAIN, a=cause(strong=["down"]), b=cause(decisive=["down"]), c=cause(strong=["other", "down"]))
     said = weights(answer(made, [shows("down")]))
-    assert (said["a"], said["b"], said["unknown"]) == (2.5, 50, UNKNOWN_WEIGHT)
+    assert (said["a"], said["b"], said["unknown"]) == (8, 50, UNKNOWN_WEIGHT)
+    said = weights(answer(made, [shows("other", 95), shows("down")]))
+    assert said["c"] == 8 * 2.5 and "a" not in said
+    both = graph(CHAIN, c=cause(weak=["other"], strong=["down"]), d=cause(strong=["second"]))
+    said = weights(answer(both, [shows("second", 94), shows("other", 95), shows("down")]))
+    assert said == {"d": 8, "c": 2.5 * 2.5, "unknown": UNKNOWN_WEIGHT}
+
+
+def test_of_several_decisive_signs_one_is_enough() -> None:
+    """That another one is absent says nothing then; where none shows, each that is absent counts."""
+    made = graph(CHAIN, c=cause(decisive=["first", "other"], weak=["second"]))
+    assert weights(answer(made, [shows("first"), without("other")]))["c"] == 50
+    assert weights(answer(made, [shows("second"), without("first"), without("other")]))["c"] == 2.5 / 50 / 50
+
+
+def test_what_a_cause_explains_itself_is_not_explained_away() -> None:
+    """A sign that follows from one of the cause's own counts, though it follows from another sign as well."""
+    signs = {"first": sign("second"), "beside": sign("second"), "second": sign("down"), "down": sign()}
+    made = graph(signs, c=cause(strong=["first"], weak=["second"]), d=cause(strong=["second"]))
+    found = [shows("beside", 90), shows("first", 91), shows("second", 92), shows("down")]
+    assert weights(answer(made, found)) == {"c": 8 * 2.5, "unknown": UNKNOWN_WEIGHT}
+
+
+def test_two_looks_at_one_change_do_not_explain_each_other() -> None:
+    """Signs of the same metric are one change, whichever began first."""
+    made = graph(CHAIN, c=cause(strong=["second"]))
+    grows, jumps = shows("first", 90), replace(shows("second", 92), metric="first")
+    assert weights(answer(made, [grows, jumps, shows("down")]))["c"] == 8
 
 
 def test_causes_that_cannot_lead_to_the_symptom_are_left_out() -> None:

@@ -296,7 +296,7 @@ def _least(signal: Signal, difference: float, level: float) -> float:
     return max(share * abs(level), signal.floor)
 
 
-class _Trend(NamedTuple):
+class Trend(NamedTuple):
     """The line through the medians of the first and of the last half of values. `last` is its value in the middle of
     the last half, `half` how many values that has, and `scale` the usual distance of a value from the line.
     """
@@ -315,13 +315,14 @@ def _last_half(values: Sequence[float]) -> float:
     return median(sorted(values[-(len(values) // 2) :]))
 
 
-def _trend(values: Sequence[float]) -> _Trend:
+def trend_of(values: Sequence[float]) -> Trend:
+    """The trend of two values or more."""
     half = len(values) // 2
     first, last = median(sorted(values[:half])), _last_half(values)
     slope = (last - first) / (len(values) - half)
     begin = len(values) - half + (half - 1) / 2  # the place of the middle of the last half
     residuals = sorted(abs(one - (last + slope * (at - begin))) for at, one in enumerate(values))
-    return _Trend(last, slope, half, max(SIGMA * median(residuals), TINY))
+    return Trend(last, slope, half, max(SIGMA * median(residuals), TINY))
 
 
 def _far_from_trend(signal: Signal, usual: tuple[float, ...], value: float) -> bool:
@@ -330,7 +331,7 @@ def _far_from_trend(signal: Signal, usual: tuple[float, ...], value: float) -> b
     # A bend of the curve is no break: the value has to be far from the newest values too.
     if not _beyond(signal, value - last, least):
         return False  # before the spread, which costs most
-    trend = _trend(usual)
+    trend = trend_of(usual)
     least = max(least, signal.z * trend.scale)
     return _beyond(signal, value - trend.ahead(1), least) and _beyond(signal, value - last, least)
 
@@ -353,7 +354,7 @@ def _growth(signal: Signal, frame: StepFrame, state: State) -> tuple[SignalAnswe
     grown = last - first
     truth = _beyond(signal, grown, signal.size) and _is_times(signal, first, last)
     if truth and signal.z:
-        truth = abs(grown) >= signal.z * _trend(values).scale
+        truth = abs(grown) >= signal.z * trend_of(values).scale
     if truth and signal.bend:
         second = median(sorted(values[quarter : 2 * quarter]))
         third = median(sorted(values[-2 * quarter : -quarter]))
@@ -418,7 +419,7 @@ def _has_shifted(signal: Signal, before: tuple[float, ...], lately: int, value: 
     least = _least(signal, value - last, last)
     if not _beyond(signal, value - last, least):
         return False  # before the spread, which costs most
-    trend = _trend(before)
+    trend = trend_of(before)
     least = max(least, signal.z * trend.scale)
     return _beyond(signal, value - last, least) and _beyond(signal, value - trend.ahead(lately), least)
 

@@ -21,6 +21,7 @@ from rlship_sidecar.why.window import LAGS, Survey, Window, families_of, window_
 
 MAX_LAG = 100
 BEGUN_WITHIN = 3  # frames before the first row that shows a restart
+BESIDE = 30  # steps between the last breach of an episode and the first one of another that may come of the same
 NEAR = 60  # steps between episodes that are named together
 
 
@@ -109,6 +110,8 @@ def reply_to(
     episode = choose(asked, question)
     if episode is None:
         return Reply(_calm(question, len(asked)), last=last)
+    together = [episode] if question != Question() else together_with(episode, episodes)
+    episode = together[0]
     detectors = survey.detectors(graph)
     window = window_of(read(), episode, survey, detectors, past)
     if window is None:
@@ -117,10 +120,11 @@ def reply_to(
     evidence = {name: _placed(one, window, graph, files) for name, one in observe(window, detectors, lag).items()}
     every = (*own, *rules)
     symptoms = symptoms_of(episode, every, graph, evidence)
+    beside = {name for one in together[1:] for name in symptoms_of(one, every, graph, evidence)}
     where = files.hosts(
         {one.rank for one in evidence.values() if one.rank} | ({episode.place} if episode.place else set())
     )
-    answer = rank(graph, episode, symptoms, evidence, Around(lag, where, lead))
+    answer = rank(graph, episode, symptoms, evidence, Around(lag, where, lead, beside))
     others = tuple(one for one in episodes if one.id != episode.id and _is_near(one, episode))
     about = next((rule.about for rule in every if rule.name == episode.rule), "")
     return Reply("", answer, others, last, about, where)
@@ -158,6 +162,22 @@ def choose(episodes: Sequence[Episode], question: Question) -> Episode | None:
         and (question.last is None or one.first.step <= question.last)
     ]
     return max(found, key=lambda one: _key(one, question.step), default=None)
+
+
+def together_with(episode: Episode, episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes that hang together with one, the first one first: each began while the next one went on, or not long
+    before it. What began there may be the cause of all of them.
+    """
+    found = [episode]
+    for one in sorted(episodes, key=_beginning, reverse=True):
+        before = _beginning(one) < _beginning(found[0]) and one.lineage == found[0].lineage
+        if before and one.last.step >= found[0].first.step - BESIDE:
+            found.insert(0, one)
+    return found
+
+
+def _beginning(one: Episode) -> tuple[int, int, str]:
+    return one.first.step, one.fired.step, one.rule
 
 
 def _key(one: Episode, step: int | None) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ from rlship_sidecar.why.graph import DOWN, Sign, entry_of
 SAME = (3, 5)  # a rank is apart in 3 of 5 frames
 LASTING_Z, GROWTH, LASTS = 4.0, 60, (2, 3)  # spreads, window and frames of a change that is slow or for good
 LEAST_SHARE = 0.1  # of a growth lies in each quarter of its window
+JUMPED = 50  # frames for which a value that jumped is news
 END = 5  # frames without it end what shows
 INSIDE = "\0"  # begins the names of what a frame has for detectors alone
 RESTARTS = f"{INSIDE}restarts/"
@@ -39,11 +40,14 @@ class Detector:
 
 
 class SignStretch(NamedTuple):
-    """Frames in which a sign shows, by their places in the list of frames: from `first` to `last`."""
+    """Frames in which a sign shows, by their places in the list of frames: from `first` to `last`. From `sure` on its
+    detector says so; `first` may be dated back.
+    """
 
     first: int
     last: int
     place: str
+    sure: int
 
 
 class SignCourse(NamedTuple):
@@ -61,22 +65,21 @@ def detectors_of(sign: Sign) -> list[Detector]:
     if sign.test == "slows":
         ratio = max(1.0, sign.value)
         return [Detector(sign, "", Signal(sign.name, "shift", (), ratio=ratio, z=LASTING_Z), LASTS)]
-    lasting = [_lasting(sign, metric) for metric in sign.metrics if sign.lasting is not None]
+    lasting = [one for metric in sign.metrics if sign.lasting is not None for one in _lasting(sign, metric)]
     return [*(_detector(sign, metric) for metric in sign.metrics), *lasting]
 
 
-def _lasting(sign: Sign, metric: str) -> Detector:
-    """Looks for a change that is slow, of a curve, or for good, of a level."""
+def _lasting(sign: Sign, metric: str) -> list[Detector]:
+    """Look for a change that is slow, or for good, of a level."""
     entry = entry_of(metric)
     kind = "level" if entry is None else entry.evidence.kind
     size = sign.size if sign.size is not None or entry is None else entry.evidence.size
     common: dict[str, Any] = {"direction": sign.value, "ratio": sign.lasting, "less": sign.less, "of": sign.of}
-    if kind == "curve":
-        window = min(GROWTH, sign.window or GROWTH)
-        made = Signal(sign.name, "growth", (metric,), size=size or 0.0, z=LASTING_Z, window=window, **common)
-    else:
-        made = Signal(sign.name, "shift", (metric,), floor=sign.floor or 0.0, z=LASTING_Z, **common)
-    return Detector(sign, metric, made, LASTS)
+    window, least = min(GROWTH, sign.window or GROWTH), (size if kind == "curve" else sign.floor) or 0.0
+    made = [Signal(sign.name, "growth", (metric,), size=least, z=LASTING_Z, window=window, **common)]
+    if kind != "curve":
+        made.append(Signal(sign.name, "shift", (metric,), floor=least, z=LASTING_Z, **common))
+    return [Detector(sign, metric, one, LASTS) for one in made]
 
 
 def _detector(sign: Sign, metric: str) -> Detector:
@@ -166,7 +169,8 @@ def _course(answers: Sequence[SignalAnswer], need: tuple[int, int]) -> SignCours
         if found and hits[0][0] - found[-1].last <= END:
             found[-1] = found[-1]._replace(last=at, place=found[-1].place or answer.place)
         else:
-            found.append(SignStretch(hits[0][0], at, next((one.place for _, one in hits if one.place), "")))
+            place = next((one.place for _, one in hits if one.place), "")
+            found.append(SignStretch(hits[0][0], at, place, hits[0][0]))
     return SignCourse(known, tuple(found))
 
 
@@ -200,6 +204,17 @@ def value_at(detector: Detector, frame: StepFrame) -> float | None:
             return None
         value /= whole
     return value
+
+
+def values_of(detector: Detector, frames: Sequence[StepFrame]) -> list[tuple[int, float]]:
+    """The values that a detector is about, each with its frame's place; of `slows` the seconds of steps."""
+    if detector.sign.test != "slows":
+        return [(at, value) for at, frame in enumerate(frames) if (value := value_at(detector, frame)) is not None]
+    return [
+        (at, (one.t - before.t) / (one.index - before.index))
+        for at, (before, one) in enumerate(pairwise(frames), 1)
+        if before.lineage == one.lineage and one.index > before.index
+    ]
 
 
 def _apart(detector: Detector, frames: Sequence[StepFrame]) -> list[SignalAnswer]:
@@ -255,12 +270,16 @@ def _grows(detector: Detector, frame: StepFrame, state: State) -> tuple[SignalAn
 
 
 def _jumps(detector: Detector, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:
-    """True if the value is so many times the one before it."""
+    """True if the value is so many times the one before it, and for as long as it stays so, up to `window` frames."""
     value = value_at(detector, frame)
     if value is None:
         return UNKNOWN, state
-    truth = state[0] > 0 and value >= detector.sign.value * state[0] if state else None
-    return SignalAnswer(truth, value), (value,)
+    if not state:
+        return SignalAnswer(None, value), (value, 0)
+    before, since = state
+    if before > 0 and value >= detector.sign.value * before and since < (detector.sign.window or JUMPED):
+        return SignalAnswer(True, value), (before, since + 1)
+    return SignalAnswer(False, value), (value, 0)
 
 
 def _stuck(detector: Detector, frame: StepFrame, state: State) -> tuple[SignalAnswer, State]:

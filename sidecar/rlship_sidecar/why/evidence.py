@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -10,8 +11,9 @@ from rlship_sidecar.alerts.episodes import Moment
 from rlship_sidecar.alerts.frames import StepFrame
 from rlship_sidecar.alerts.signals import LEAST_SPREAD, SIGMA, median
 from rlship_sidecar.rows import LEDGER
-from rlship_sidecar.why.detectors import Detector, SignStretch, follow, value_at
-from rlship_sidecar.why.graph import DOWN
+from rlship_sidecar.why.detectors import Detector, SignStretch, follow, values_of
+from rlship_sidecar.why.graph import BOTH, DOWN
+from rlship_sidecar.why.onset import began
 from rlship_sidecar.why.window import Window
 
 SHOWS, ABSENT, UNKNOWN, LATE, BEFORE = "shows", "absent", "unknown", "late", "before"
@@ -19,6 +21,7 @@ RECENT = 30  # frames before an episode in which a sign may have ended, and stil
 LATER = 20  # frames after an episode's beginning in which a consequence may begin
 HABIT = 3  # times that a sign showed before that say that it comes and goes anyway
 EARLY = 5  # frames at the beginning of what is known: what shows there may have begun before
+BACK = {"level": 20, "break": 20, "shift": 30, "growth": 60}  # values by which a kind of signal may be late, at most
 USUAL = 50  # values before a change that are its healthy baseline
 
 
@@ -41,7 +44,8 @@ class Evidence:
     long before, or comes and goes anyway). The rest is None or "" unless it shows, late and before included. `actor`
     and `kind` are those of the rows that have the metric, "" if none has.
 
-    `at` is the place of its onset in the window. `rank` is the rank that stands out, as `<actor>/<replica>.<rank>`.
+    `at` is the place of its onset in the window, as estimated, and `sure` that from which on its detector says so.
+    `rank` is the rank that stands out, as `<actor>/<replica>.<rank>`.
     """
 
     sign: str
@@ -56,6 +60,7 @@ class Evidence:
     kind: str = ""
     row: int | None = None
     rank: str = ""
+    sure: int = -1
 
     @property
     def place(self) -> str:
@@ -84,7 +89,7 @@ def _better(one: Evidence, other: Evidence) -> Evidence:
 def _of_metric(window: Window, detector: Detector, lag: int) -> Evidence:
     course = follow(detector, window.frames)
     metrics = (detector.metric,) if detector.metric else ()
-    stretches = [one for one in course.stretches if _is_early(detector, one, window)]
+    stretches = [one for one in _dated(course.stretches, detector, window) if _is_early(detector, one, window)]
     stretch = choose(stretches, window, lag)
     source = window.source_of(detector.metric, "" if stretch is None else stretch.place)
     actor, kind = ("", "") if source is None else source
@@ -109,7 +114,27 @@ def _of_metric(window: Window, detector: Detector, lag: int) -> Evidence:
         LEDGER if source is not None and not actor else kind,
         row,
         rank,
+        stretch.sure,
     )
+
+
+def _dated(stretches: Sequence[SignStretch], detector: Detector, window: Window) -> list[SignStretch]:
+    """The same stretches, each from where the change began."""
+    if detector.sign.test not in ("change", "grows", "slows"):
+        return list(stretches)
+    back = BACK.get("growth" if detector.signal is None else detector.signal.kind, 0)
+    values = values_of(detector, window.frames)
+    places = [at for at, _ in values]
+    found: list[SignStretch] = []
+    for one in stretches:
+        seen = bisect_right(places, one.first)
+        most = min(back, seen - 1 - (bisect_right(places, found[-1].last) if found else 0))
+        down = detector.sign.direction == DOWN or (
+            detector.sign.direction == BOTH and seen > 1 and values[seen - 1][1] < values[max(0, seen - 1 - most)][1]
+        )
+        first = places[began([value for _, value in values[:seen]], most, down=down)]
+        found.append(one._replace(first=first))
+    return found
 
 
 def _is_early(detector: Detector, stretch: SignStretch, window: Window) -> bool:
@@ -151,10 +176,10 @@ def _size(frames: Sequence[StepFrame], detector: Detector, stretch: SignStretch)
     inside = frames[stretch.first : stretch.last + 1]
     if detector.sign.test == "apart":
         return _peer_size(inside, detector, stretch.place)
-    values = [value for frame in inside if (value := value_at(detector, frame)) is not None]
+    values = [value for _, value in values_of(detector, inside)]
     if not values:
         return None
-    before = [value for frame in frames[: stretch.first] if (value := value_at(detector, frame)) is not None]
+    before = [value for _, value in values_of(detector, frames[: stretch.first])]
     usual = before[-USUAL:]
     down = detector.sign.direction == DOWN
     if not usual:

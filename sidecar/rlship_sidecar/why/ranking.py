@@ -20,7 +20,8 @@ from rlship_sidecar.why.graph import BOTH, DOWN, STRENGTHS, UP, Cause, EvidenceP
 
 UNKNOWN_WEIGHT = 4.0  # more than one weak sign, less than a strong one
 ORDER_WEIGHT = 2.5  # signs of a cause in the wrong order, or at different places, divide by it; at one place multiply
-SYMPTOM = "weak"  # of the symptom itself, which all its causes share, no more counts
+DECISIVE = "decisive"
+SYMPTOM = "weak"  # of a symptom that follows from another sign, which all causes of that share, no more counts
 MANY = STRENGTHS["strong"]  # what all signs that do not show come to, and all weak ones that are against a cause
 RULED_OUT = 1 / 8
 
@@ -29,11 +30,14 @@ FOR, AGAINST, EXPLAINED, TOO_LATE, OLD, OPEN = "for", "against", "explained", "t
 
 
 class Around(NamedTuple):
-    """What else is known: by how many steps effects may lag, the hosts of ranks that stand out, and the lead."""
+    """What else is known: by how many steps effects may lag, the hosts of ranks that stand out, the lead, and the signs
+    that the rules of episodes saw which hang together with this one.
+    """
 
     lag: int = 0
     hosts: Mapping[str, str] = MappingProxyType({})
     lead: str = ""
+    beside: Collection[str] = ()
 
 
 NOWHERE = Around()
@@ -120,10 +124,11 @@ def rank(
     """The causes of an episode, the likeliest first."""
     physics = _Physics(graph, evidence, around.lag)
     roots = physics.roots(symptoms)
+    seen = {*symptoms, *around.beside}
     candidates = [
         _candidate(cause, symptoms, evidence, physics, around)
         for cause in graph.causes.values()
-        if not symptoms or any(reached in symptoms for sign in cause.shows for reached in physics.reached(sign))
+        if not symptoms or any(not seen.isdisjoint(physics.reached(sign)) for sign in cause.shows)
     ]
     ruled_out = [one for one in candidates if one.weight <= RULED_OUT]
     # A cause of which nothing shows is no candidate, however little speaks against it.
@@ -151,7 +156,10 @@ def _origin(graph: Graph, roots: Sequence[str], evidence: Mapping[str, Evidence]
     if not roots:
         return ""
     one, at = evidence[roots[0]], graph.signs[roots[0]].at
-    return one.rank or (one.actor if one.actor and (not at or one.actor != lead) else at) or one.actor
+    if one.rank or not at:
+        return one.place
+    # Whatever the job calls its generators: not what the trainer, or another actor beside them, logs about them.
+    return at if one.actor in ("", lead) or at in {other.actor for other in evidence.values()} else one.actor
 
 
 class _Physics:
@@ -178,11 +186,17 @@ class _Physics:
         return -LATER_THAN <= late <= within + self._lag + LATER_THAN
 
     def explained_by(self, sign: str, own: Collection[str] = ()) -> str:
-        """The first sign from which one follows, and that does itself not follow from `own` signs; "" without any.
+        """The first sign from which one follows, and that does itself not follow from `own` signs; "" without any, or
+        if one of `own` that is not explained away explains it as well.
 
         Of two signs that each lead to the other one, the first in time explains.
         """
         own = [name for name in own if name in self._reach]
+        if any(self._explains(name, sign) and not self._foreign(name, own) for name in own):
+            return ""
+        return self._foreign(sign, own)
+
+    def _foreign(self, sign: str, own: Collection[str]) -> str:
         others = [
             name
             for name in self._shown
@@ -191,6 +205,8 @@ class _Physics:
         return min(others, key=lambda name: self._evidence[name].at, default="")
 
     def _explains(self, one: str, other: str) -> bool:
+        if self._evidence[one].metric and self._evidence[one].metric == self._evidence[other].metric:
+            return False  # two looks at one change
         return self.follows(other, one) and (not self.follows(one, other) or self._is_before(one, other))
 
     def _is_before(self, one: str, other: str) -> bool:
@@ -212,12 +228,13 @@ class _Physics:
         ranked = [one.evidence for one in shown if one.evidence.rank]
         if not cause.at:
             return next((one.place for one in (*ranked, *(one.evidence for one in shown)) if one.place), "")
+        others = "" if cause.at in {one.actor for one in self._evidence.values()} else cause.at
         here = [
             one.evidence
             for one in shown
             if one.evidence.actor == cause.at
             # Whatever the job calls its generators: not what the trainer logs about them.
-            or (self._graph.signs[one.part.sign].at == cause.at and one.evidence.actor not in ("", lead))
+            or (others and self._graph.signs[one.part.sign].at == others and one.evidence.actor not in ("", lead))
         ]
         best = next((one for one in here if one.rank), None) or next(iter(here), None)
         if cause.at == "node" and (best is None or not best.rank):
@@ -225,12 +242,13 @@ class _Physics:
         return cause.at if best is None else best.place
 
     def disorder(self, signs: Sequence[str]) -> list[tuple[str, str]]:
-        """Pairs of signs of which the second leads to the first by an edge, and began later."""
+        """Pairs of signs of which the second leads to the first by an edge, and began when that was surely there."""
         return [
             (edge.to, name)
             for name in signs
             for edge in self._graph.signs[name].leads_to
-            if edge.to in signs and self._evidence[name].at - self._evidence[edge.to].at > LATER_THAN
+            if edge.to in signs
+            and self._evidence[name].at - max(self._evidence[edge.to].at, self._evidence[edge.to].sure) > LATER_THAN
         ]
 
 
@@ -252,9 +270,13 @@ def _candidate(
 def _weight(found: Sequence[JudgedPart]) -> float:
     """The product of all factors. What does not show tells causes apart, and makes no cause: it counts where a decisive
     or strong sign shows. Together such signs come to no more than one strong sign, and so do all weak ones against it.
+    Of several decisive signs one is enough.
     """
     weight, silent, doubt, distinctive = 1.0, 1.0, 1.0, False
+    decided = any(one.verdict == FOR and one.part.wanted and one.part.strength == DECISIVE for one in found)
     for one in found:
+        if decided and one.verdict == AGAINST and one.part.strength == DECISIVE:
+            continue  # one is enough
         if one.verdict == FOR and not one.part.wanted:
             silent *= one.factor
         elif one.verdict == AGAINST and one.part.strength == "weak":
@@ -302,6 +324,6 @@ def _judge(
         return JudgedPart(part, one, TOO_LATE, 1.0)
     if by := physics.explained_by(part.sign, own):
         return JudgedPart(part, one, EXPLAINED, 1.0, by)
-    if part.sign in symptoms and part.strength == "strong":
+    if part.sign in symptoms and part.strength == "strong" and physics.explained_by(part.sign):
         strength = STRENGTHS[SYMPTOM]
     return JudgedPart(part, one, FOR, strength)

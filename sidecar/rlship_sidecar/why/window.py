@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.catalogue.metrics import lookup
 from rlship_sidecar.alerts.episodes import Episode
@@ -20,7 +20,11 @@ MAX_KEYS = 20_000
 MAX_FAMILY = 20  # names that stand for `<name>` in that of a metric
 ROWS = f"{INSIDE}row/"
 GAP = "coverage/gap"
+VERSION = "policy_version"
 LAGS = ("generator/policy_lag", "async/staleness")  # in steps
+
+
+_Value = TypeVar("_Value")
 
 
 class MetricSource(NamedTuple):
@@ -42,6 +46,7 @@ class Survey:
     steps: set[int] = field(default_factory=set)
     names: dict[str, list[str]] = field(default_factory=dict)
     keys: set[str] | None = None
+    versions: bool = False  # whether others than the lead say which weights they have
     _seen: set[tuple[str, str]] = field(default_factory=set)
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -49,6 +54,8 @@ class Survey:
         for row in map(joined, rows):
             if row.unit.kind == STEP and row.unit.actor == self.lead:
                 self.steps.add(row.unit.index)
+            elif not self.versions and row.unit.actor != self.lead:
+                self.versions = any(VERSION in key for key in row.values)
             if self.families:
                 self._look(row)
             if self.keys is not None and len(self.keys) < MAX_KEYS:
@@ -122,11 +129,12 @@ class Window(NamedTuple):
 class _Names(FrameNames):
     """Names of frames that also note where they come from, and keep only the ranks that stand out."""
 
-    def __init__(self, detectors: Sequence[Detector], lead: str) -> None:
+    def __init__(self, detectors: Sequence[Detector], lead: str, *, versions: bool) -> None:
         names = wanted(detectors)
         super().__init__({*names, *LAGS}, lead)
         self._sources: dict[str, set[MetricSource]] = {}
         self._lead = lead
+        self._versions = versions
         self._apart: dict[str, list[Detector]] = {}
         self._gap = GAP in names
         for one in detectors:
@@ -135,6 +143,8 @@ class _Names(FrameNames):
     def part(self, row: Row, **options: Any) -> Part:
         """What a row says of the names."""
         part = super().part(row, **options)
+        if self._versions and row.unit.actor == self._lead:
+            part = part._replace(values=_without_version(part.values), ranks=_without_version(part.ranks))
         actor, source = row.unit.actor, MetricSource(row.unit.actor, row.unit.kind)
         for name in part.values.keys() | part.ranks.keys():
             self._sources.setdefault(name, set()).add(source)
@@ -165,6 +175,11 @@ class _Names(FrameNames):
         return found
 
 
+def _without_version(named: dict[str, _Value]) -> dict[str, _Value]:
+    """The version of the trainer's weights goes on whatever happens. Where others state theirs, those count."""
+    return {name: value for name, value in named.items() if not name.startswith(VERSION)}
+
+
 def _extreme(values: RankValues) -> RankValues:
     """The rank with the greatest value, if it is half as much again as the next one; else none."""
     if len(values) < 2:
@@ -186,7 +201,7 @@ def window_of(
     steps = sorted(survey.steps)
     low = steps[max(0, bisect_left(steps, episode.first.step) - BEFORE)]
     high = steps[min(len(steps), bisect_right(steps, episode.fired.step) + AFTER) - 1]
-    names = _Names(detectors, survey.lead)
+    names = _Names(detectors, survey.lead, versions=survey.versions)
     history = _FrameHistory(names, survey.lead)
     before = past and {step: list(_relevant(found, survey.lead, low, high)) for step, found in past.items()}
     history.take(_relevant(rows, survey.lead, low, high), before)
