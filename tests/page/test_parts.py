@@ -53,7 +53,8 @@ def test_the_axis_has_room_for_its_labels(page: Page) -> None:
         host.style.width = "400px";
         document.querySelector("main").append(host);
         const shared = { view: {}, listen: () => () => undefined, set: () => undefined };
-        const chart = new its.Chart(host, shared, { title: "a", axis: () => "step", lines: [{ label: "a", colour: "c0" }] });
+        const said = { title: "a", axis: () => "step", lines: [{ label: "a", colour: "c0" }] };
+        const chart = new its.Chart(host, shared, said);
         chart.update([[0, 1, 2], [15600000, 15700000, 15900000]]);
         await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
         const context = document.createElement("canvas").getContext("2d");
@@ -79,7 +80,8 @@ def test_bands_that_overlap_are_as_pale_as_one(page: Page) -> None:
             host.style.width = "400px";
             document.querySelector("main").append(host);
             const shared = { view: {}, listen: () => () => undefined, set: () => undefined };
-            const chart = new its.Chart(host, shared, { title: "a", axis: () => "step", lines: [{ label: "a", colour: "c0" }] });
+            const said = { title: "a", axis: () => "step", lines: [{ label: "a", colour: "c0" }] };
+            const chart = new its.Chart(host, shared, said);
             chart.update([[0, 50, 100], [1, 1, 1]], marks);
             await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
             const { left, top, width } = chart.plot.bbox;
