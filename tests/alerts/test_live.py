@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from tests.kit.files import CLOSE, T0, file, lines, rollback
 from tests.ledger.groups import TOKENS, generated, trained
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.test_crash_points import FUSE, Fragile, surviving
+from tests.spec.schemas import faults
 
 
 def rules(**tables: dict[str, Any]) -> tuple[Rule, ...]:
@@ -118,6 +120,7 @@ def test_an_episode_is_a_row_where_it_fires_and_where_it_ends() -> None:
         assert {at: row.values["zz_rlship/alert/high"] for at, row in verdicts(sim).items()} == {2: 1.0, 5: 0.0}
         revisions = [row.arrival.revision for row in sim.rows() if row.unit == Unit("", ALERT, 2)]
         assert revisions == [0, 1]  # what changes with every frame makes no revision
+        assert [faults("row", orjson.loads(row.to_json())) for row in sim.rows()] == [[]] * len(sim.rows())
         check(sim, HIGH)
 
 
