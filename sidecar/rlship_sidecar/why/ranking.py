@@ -182,7 +182,10 @@ class _Physics:
         within = self._reach.get(other, {}).get(sign)
         if within is None or sign == other:
             return False
-        late = self._evidence[sign].at - self._evidence[other].at
+        one, before = self._evidence[sign], self._evidence[other]
+        late = one.at - before.at
+        if before.sure - before.at <= LATER_THAN:  # dated to the step, as what the job itself says of its settings
+            late = max(late, min(0, one.sure - before.at))
         return -LATER_THAN <= late <= within + self._lag + LATER_THAN
 
     def explained_by(self, sign: str, own: Collection[str] = ()) -> str:
