@@ -81,6 +81,7 @@ def test_a_sign_reaches_what_follows_from_it() -> None:
     assert made.reach("a") == {"b": 2, "c": 5}
     assert made.reach("a", {"b"}) == {"b": 2}
     assert made.reach("a", {"a"}) == {"b": 2, "c": 5}
+    assert made.reach("a", (), ()) == {"b": 2, "c": 5}  # beyond one sign that is not among those shown, and no more
     assert made.reached["c"] == {"a", "b", "c"}
 
 

@@ -145,6 +145,29 @@ def test_a_way_through_an_absent_sign_is_broken() -> None:
     assert weights(answer(made, [shows("a", 90), without("b"), shows("c", 95), shows("down")]))["c"] == 8
 
 
+def test_a_way_through_signs_that_are_not_known_is_short() -> None:
+    """One sign of which nothing is known may lie on the way. Through two on end, all could be explained by all."""
+    signs = {"a": sign("b"), "b": sign("c"), "c": sign("d"), "d": sign("down"), "down": sign()}
+    made = graph(signs, c=cause(strong=["c"]), d=cause(strong=["d"]))
+    assert "c" not in weights(answer(made, [shows("a", 90), shows("c", 95), shows("down")]))
+    assert weights(answer(made, [shows("a", 90), shows("d", 95), shows("down")]))["d"] == 8
+    assert "d" not in weights(answer(made, [shows("a", 90), shows("b", 92), shows("d", 95), shows("down")]))
+
+
+def test_what_is_dated_to_the_step_explains_what_is_not() -> None:
+    """A jump of a setting may come after the estimated onset of its effect, but not after that was surely there."""
+    made = graph(CHAIN, late=cause(strong=["second"]))
+
+    def found(sure: int, of_first: int) -> set[str]:
+        first, second = shows("first", 92), shows("second", 82)
+        signs = [replace(first, sure=of_first), replace(second, sure=sure), shows("down")]
+        return set(weights(answer(made, signs)))
+
+    assert found(95, 92) == {"unknown"}
+    assert found(85, 92) == {"late", "unknown"}
+    assert found(95, 99) == {"late", "unknown"}  # the first one is as vague
+
+
 def test_the_lag_of_the_policy_extends_edges() -> None:
     """Where the trainer is 20 steps behind its generators, an effect may come 20 steps later."""
     made = graph(CHAIN, late=cause(strong=["second"]))

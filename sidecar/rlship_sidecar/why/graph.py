@@ -28,6 +28,7 @@ MAX_SIGNS, MAX_CAUSES, MAX_METRICS, MAX_EVIDENCE, MAX_STEPS, MAX_TEXT = 500, 500
 # By how much a sign makes a cause more likely if it shows, and less likely if it is logged and does not show.
 STRENGTHS: dict[str, float] = {"decisive": 50.0, "strong": 8.0, "weak": 2.5}
 NOT = "not "
+MOST_UNSEEN = 1  # signs on end of which nothing is known, on the way from one that shows to another
 
 UP, DOWN, BOTH = "up", "down", "both"
 EVENTS = ("restart", "job_restart", "rollback")
@@ -140,19 +141,24 @@ class Graph:
     signs: Mapping[str, Sign]
     causes: Mapping[str, Cause]
 
-    def reach(self, first: str, broken: Collection[str] = ()) -> dict[str, int]:
-        """The signs to which one leads, by the fewest edges, and within how many steps; not through those `broken`."""
-        found = {first: 0}
-        queue = deque([first])
+    def reach(self, first: str, broken: Collection[str] = (), shown: Collection[str] | None = None) -> dict[str, int]:
+        """The signs to which one leads, by the fewest edges, and within how many steps; not through those `broken`, and
+        not through more than `MOST_UNSEEN` on end that are not among those `shown`, if these are given.
+        """
+        found: dict[str, int] = {}
+        fewest = {first: 0}
+        queue = deque([(first, 0, 0)])
         while queue:
-            name = queue.popleft()
-            if name in broken and name != first:
-                continue
+            name, within, unseen = queue.popleft()
             for edge in self.signs[name].leads_to:
-                if edge.to not in found:
-                    found[edge.to] = found[name] + edge.within
-                    queue.append(edge.to)
-        del found[first]
+                after = 0 if shown is None or edge.to in shown else unseen + 1
+                if edge.to in fewest and fewest[edge.to] <= after:
+                    continue
+                fewest[edge.to] = after
+                found.setdefault(edge.to, within + edge.within)
+                if edge.to not in broken and after <= MOST_UNSEEN:
+                    queue.append((edge.to, within + edge.within, after))
+        found.pop(first, None)
         return found
 
     @cached_property

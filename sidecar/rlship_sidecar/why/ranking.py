@@ -171,7 +171,7 @@ class _Physics:
         self._lag = lag
         self._shown = [name for name, one in evidence.items() if one.state in (SHOWS, LATE)]
         broken = {name for name, one in evidence.items() if one.state == ABSENT}
-        self._reach = {name: graph.reach(name, broken) for name in self._shown}
+        self._reach = {name: graph.reach(name, broken, self._shown) for name in self._shown}
 
     def reached(self, sign: str) -> frozenset[str]:
         """A sign and all to which it leads."""
