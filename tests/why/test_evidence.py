@@ -394,6 +394,28 @@ def test_a_metric_is_a_symptom_too() -> None:
     assert raised.value.near[0] == "trainer/reward/total"
 
 
+def test_a_name_without_its_actor() -> None:
+    """As status and query show it: the lead's metric, else that of the only actor. A part of a name has suggestions."""
+
+    def fault(at: int, values: dict[str, float]) -> None:
+        values |= {"train/reward": 1.0, "loss/own": 1.0}
+
+    made = rows(fault=fault)
+    for actor in ("probe", "worker"):
+        values = {f"{actor}/train/reward": 1.0, f"{actor}/pace": 1.0, f"{actor}/only_{actor}": 1.0}
+        made += [replace(one, unit=replace(one.unit, actor=actor), values=values) for one in made[:140]]
+    assert ask(made, Question("train/reward")).note == "trainer/train/reward did not leave its usual range"
+    assert ask(made, Question("only_probe")).note == "probe/only_probe did not leave its usual range"
+    for name, near in (
+        ("pace", ("probe/pace", "worker/pace")),
+        ("loss", ("trainer/loss/own",)),
+        ("reward", ("probe/train/reward", "worker/train/reward", "trainer/train/reward")),
+    ):
+        with pytest.raises(UnknownMetric) as raised:
+            ask(made, Question(name))
+        assert raised.value.near == near
+
+
 def test_a_bare_name_counts_as_the_rules_take_it() -> None:
     """The lead's `entropy` is judged as the policy's, whose curve counts by 0.3 nats; that of another actor is not."""
 

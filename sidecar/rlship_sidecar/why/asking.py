@@ -104,7 +104,9 @@ def reply_to(
     if last is None:
         return Reply("no step of the lead has a row (lead = … in rlship.toml)")
     if own:
-        _require_known(question.metric, history, survey)
+        full = _full_name(question.metric, history, survey)
+        if full != question.metric:
+            return reply_to(question._replace(metric=full), read, lead, rules, graph, files, past)
     episodes = history.episodes()
     asked = [one for one in episodes if not own or one.rule == own[0].name]
     episode = choose(asked, question)
@@ -222,13 +224,28 @@ def rule_of(metric: str, lead: str) -> Rule:
     return Rule(f"metric {metric}", about, "", (signal,), Name("it"), None, None, need, need, 10)
 
 
-def _require_known(metric: str, history: History, survey: Survey) -> None:
+def _full_name(metric: str, history: History, survey: Survey) -> str:
+    """The name, or the key of rows that a name without its actor means: the lead's, or that of the only actor that has
+    it. Raises UnknownMetric.
+    """
     known, _ = history.knowledge()[1][f"metric {metric}", "it"]
-    if not known:
-        keys = survey.keys or ()
-        names = {*keys, *(found for key in keys for found in _catalogued(key, survey.lead))}
-        if metric not in names:
-            raise UnknownMetric(similar(metric, sorted(names), 3))
+    if known:
+        return metric
+    keys = survey.keys or set()
+    names = {*keys, *(found for key in keys for found in _catalogued(key, survey.lead))}
+    if metric in names:
+        return metric
+    of_lead = f"{survey.lead}/{metric}"
+    full = [of_lead] if of_lead in keys else sorted(key for key in keys if key.partition("/")[2] == metric)
+    if len(full) == 1:
+        return full[0]
+    raise UnknownMetric((full or _with_part(metric, keys) or similar(metric, sorted(names), 3))[:3])
+
+
+def _with_part(part: str, keys: Collection[str]) -> list[str]:
+    """The keys of which this is a part between slashes, first those that end with it, then the shortest."""
+    found = [key for key in keys if f"/{part}/" in f"{key}/"]
+    return sorted(found, key=lambda key: (not key.endswith(f"/{part}"), len(key), key))
 
 
 def _catalogued(key: str, lead: str) -> list[str]:
