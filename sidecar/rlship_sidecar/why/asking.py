@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from rlship_formats.catalogue.metrics import lookup_evidence
+from rlship_formats.values import is_reduction
 from rlship_sidecar.alerts.episodes import CLEARING, CRITICAL, FIRING, Episode, Moment
 from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.expression import Name
@@ -111,7 +112,7 @@ def reply_to(
     asked = [one for one in episodes if not own or one.rule == own[0].name]
     episode = choose(asked, question)
     if episode is None:
-        return Reply(_calm(question, len(asked)), last=last)
+        return Reply(_calm(question, len(asked), survey), last=last)
     together = [episode] if question != Question() else together_with(episode, episodes)
     episode = together[0]
     detectors = survey.detectors(graph)
@@ -142,11 +143,28 @@ def _placed(one: Evidence, window: Window, graph: Graph, files: ProcessFacts) ->
     return replace(one, rank=ranks[0]) if len(ranks) == 1 else one
 
 
-def _calm(question: Question, count: int) -> str:
-    what = f"{question.metric} did not leave its usual range" if question.metric else "no rule fired"
+def _calm(question: Question, count: int, survey: Survey) -> str:
+    what = f"{question.metric} {_course(question.metric, survey)}" if question.metric else "no rule fired"
     if not count:
         return what
     return f"{what} in steps {_text(question.first)}..{_text(question.last)}"
+
+
+def _course(metric: str, survey: Survey) -> str:
+    """What is said of a metric that no episode is about: it was in its usual range, but for steps at which it was NaN
+    or infinite.
+    """
+    plain, _, end = metric.rpartition("/")
+    names = {metric, plain} if is_reduction(end) else {metric}
+    found = [key for key in survey.nonfinite if not names.isdisjoint((key, *_catalogued(key, survey.lead)))]
+    usual = "did not leave its usual range"
+    if not found:
+        return usual
+    first = min(survey.nonfinite[key][0] for key in found)
+    last = max(survey.nonfinite[key][1] for key in found)
+    when = f"at step {first}" if first == last else f"first at step {first} and last at step {last}"
+    rest = f"otherwise {usual}" if metric not in found or metric in (survey.keys or ()) else "had no finite value"
+    return f"was not finite {when}, and {rest}"
 
 
 def _text(step: int | None) -> str:
@@ -231,7 +249,7 @@ def _full_name(metric: str, history: History, survey: Survey) -> str:
     known, _ = history.knowledge()[1][f"metric {metric}", "it"]
     if known:
         return metric
-    keys = survey.keys or set()
+    keys = {*(survey.keys or ()), *survey.nonfinite}  # a metric that was never finite has no value
     names = {*keys, *(found for key in keys for found in _catalogued(key, survey.lead))}
     if metric in names:
         return metric
