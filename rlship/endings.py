@@ -40,6 +40,14 @@ def error_of_child() -> str:
     return _text(error if context is None or trace is None else context)
 
 
+def error_at_hand() -> str:
+    """The error that an `except`, a `finally` or the end of a `with` around this call deals with, as a text; "" without
+    one. A call of `sys.exit` is no error.
+    """
+    error = sys.exc_info()[1]
+    return _text(error) if isinstance(error, Exception) else ""
+
+
 def _text(error: BaseException) -> str:
     """The type and the first line of the message."""
     if isinstance(error, KeyboardInterrupt):

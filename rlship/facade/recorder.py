@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 
-from .. import registry, threads
+from .. import endings, registry, threads
 from ..guard import raised_by_signal
 from ..hook.environment import is_named
 from ..identity import detect
@@ -215,7 +215,12 @@ class Recorder:
         return facts
 
     def finish(self, exit_code: int | None) -> None:
-        """End all steps and close the files. Without a code, the run ends as the program does."""
+        """End all steps and close the files. Without a code, the run ends as the program does.
+
+        With the code of a failure the files end with the error that the job deals with at this call, because they are
+        closed before it ends the process.
+        """
+        error = endings.error_at_hand() if exit_code else ""
         with self._lock:
             if not self.active:
                 return
@@ -223,7 +228,7 @@ class Recorder:
             self._say_code(ending.exit_code() if exit_code is None else exit_code)
             self.open()
             for track in self._tracks.values():
-                track.close()
+                track.close_at_exit(None, error)
 
     def _say_code(self, code: int) -> None:
         """Say how the run ended, unless the process shares it, or was forked from the one that made it."""

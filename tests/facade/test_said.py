@@ -152,6 +152,32 @@ def test_the_code_of_the_exit(tmp_path: Path, end: str, code: int | None) -> Non
     assert said(job.file()).get("exit_code") == code
 
 
+WITH = "with wandb.init() as run:\n    run.log({'x': 1})\n    "
+TRY = "wandb.init().log({'x': 1})\ntry:\n    1 / 0\n"
+DIVIDED = "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "close"),
+    [
+        (WITH + "1 / 0", 1, DIVIDED),
+        (TRY + "except Exception:\n    wandb.finish(exit_code=1)\n    raise", 1, DIVIDED),
+        pytest.param(TRY + "except Exception:\n    wandb.finish()", 0, None, marks=pytest.mark.long),
+        pytest.param("wandb.init().log({'x': 1})\nwandb.finish(exit_code=1)", 1, None, marks=pytest.mark.long),
+        pytest.param(WITH + "raise SystemExit(1)", 1, None, marks=pytest.mark.long),
+        pytest.param(WITH + "raise KeyboardInterrupt", 1, None, marks=pytest.mark.long),
+    ],
+)
+def test_the_error_of_a_run_that_failed(tmp_path: Path, end: str, code: int, close: str | None) -> None:
+    """The file of a run that fails by an error ends with it, although the process ends later: why and status name it.
+
+    A failure without an error has none, nor has a run that the job calls a success.
+    """
+    found = run(tmp_path, end, check=False).file()
+    assert said(found)["exit_code"] == code
+    assert (found[-1]["kind"], found[-1].get("error")) == ("close", close)
+
+
 def test_whose_code_it_is(tmp_path: Path) -> None:
     """The exit of a thread or of a forked child says nothing of the run."""
     run(

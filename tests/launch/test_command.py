@@ -140,3 +140,17 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path / "here", "--", "true", settings={"RLSHIP_DIR": ""})
     assert done.returncode == 0
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["outputs"]
+
+
+@pytest.mark.long
+def test_why_names_the_error_that_ends_a_block_of_wandb(tmp_path: Path) -> None:
+    """`with wandb.init()` finishes the run before the error ends the process: why has the error all the same."""
+    code = "import wandb\nwith wandb.init() as run:\n    run.log({'x': 1})\n    raise RuntimeError('out of memory')"
+    settings = {"WANDB_SILENT": "true", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_ERROR_REPORTING": "false"}
+    assert run(tmp_path, "--dir", "x", "--", sys.executable, "-c", code, settings=settings).returncode == 1
+    said = ""
+    for verb in (["watch", "--once", "--quiet", "--sink", "jsonl"], ["why"]):
+        command = [*RLSHIP, *verb, str(tmp_path / "x")]
+        env = environment(tmp_path, {})
+        said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert " ended with RuntimeError: out of memory" in " ".join(said.split())

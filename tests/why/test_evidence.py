@@ -394,6 +394,50 @@ def test_a_metric_is_a_symptom_too() -> None:
     assert raised.value.near[0] == "trainer/reward/total"
 
 
+def test_a_metric_that_was_not_finite() -> None:
+    """By a row's key or the catalogue's name why says at which steps it was not, also of one that never was finite."""
+
+    def fault(at: int, values: dict[str, float]) -> None:
+        values |= {"never/nonfinite": 1.0, "stream/mean": 1.0, "stream/nonfinite": float(at == 80)}
+        if at in (50, 70):
+            values["reward/total/nonfinite"] = 2.0
+        if at == 60:
+            del values["train/grad_norm"]
+        values["train/grad_norm/nonfinite"] = float(at == 60)
+
+    made, usual = rows(fault=fault), "otherwise did not leave its usual range"
+    for name, when, rest in (
+        ("trainer/train/grad_norm", "at step 60", usual),
+        ("train/grad_norm", "at step 60", usual),
+        ("trainer/reward/total", "first at step 50 and last at step 70", usual),
+        ("trainer/stream/mean", "at step 80", usual),
+        ("trainer/never", "first at step 0 and last at step 139", "had no finite value"),
+    ):
+        assert ask(made, Question(name)).note == f"{name} was not finite {when}, and {rest}"
+
+
+def test_a_name_without_its_actor() -> None:
+    """As status and query show it: the lead's metric, else that of the only actor. A part of a name has suggestions."""
+
+    def fault(at: int, values: dict[str, float]) -> None:
+        values |= {"train/reward": 1.0, "loss/own": 1.0}
+
+    made = rows(fault=fault)
+    for actor in ("probe", "worker"):
+        values = {f"{actor}/train/reward": 1.0, f"{actor}/pace": 1.0, f"{actor}/only_{actor}": 1.0}
+        made += [replace(one, unit=replace(one.unit, actor=actor), values=values) for one in made[:140]]
+    assert ask(made, Question("train/reward")).note == "trainer/train/reward did not leave its usual range"
+    assert ask(made, Question("only_probe")).note == "probe/only_probe did not leave its usual range"
+    for name, near in (
+        ("pace", ("probe/pace", "worker/pace")),
+        ("loss", ("trainer/loss/own",)),
+        ("reward", ("probe/train/reward", "worker/train/reward", "trainer/train/reward")),
+    ):
+        with pytest.raises(UnknownMetric) as raised:
+            ask(made, Question(name))
+        assert raised.value.near == near
+
+
 def test_a_bare_name_counts_as_the_rules_take_it() -> None:
     """The lead's `entropy` is judged as the policy's, whose curve counts by 0.3 nats; that of another actor is not."""
 

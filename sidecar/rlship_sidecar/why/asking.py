@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from rlship_formats.catalogue.metrics import lookup_evidence
+from rlship_formats.values import is_reduction
 from rlship_sidecar.alerts.episodes import CLEARING, CRITICAL, FIRING, Episode, Moment
 from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.expression import Name
@@ -104,12 +105,14 @@ def reply_to(
     if last is None:
         return Reply("no step of the lead has a row (lead = … in rlship.toml)")
     if own:
-        _require_known(question.metric, history, survey)
+        full = _full_name(question.metric, history, survey)
+        if full != question.metric:
+            return reply_to(question._replace(metric=full), read, lead, rules, graph, files, past)
     episodes = history.episodes()
     asked = [one for one in episodes if not own or one.rule == own[0].name]
     episode = choose(asked, question)
     if episode is None:
-        return Reply(_calm(question, len(asked)), last=last)
+        return Reply(_calm(question, len(asked), survey), last=last)
     together = [episode] if question != Question() else together_with(episode, episodes)
     episode = together[0]
     detectors = survey.detectors(graph)
@@ -140,11 +143,28 @@ def _placed(one: Evidence, window: Window, graph: Graph, files: ProcessFacts) ->
     return replace(one, rank=ranks[0]) if len(ranks) == 1 else one
 
 
-def _calm(question: Question, count: int) -> str:
-    what = f"{question.metric} did not leave its usual range" if question.metric else "no rule fired"
+def _calm(question: Question, count: int, survey: Survey) -> str:
+    what = f"{question.metric} {_course(question.metric, survey)}" if question.metric else "no rule fired"
     if not count:
         return what
     return f"{what} in steps {_text(question.first)}..{_text(question.last)}"
+
+
+def _course(metric: str, survey: Survey) -> str:
+    """What is said of a metric that no episode is about: it was in its usual range, but for steps at which it was NaN
+    or infinite.
+    """
+    plain, _, end = metric.rpartition("/")
+    names = {metric, plain} if is_reduction(end) else {metric}
+    found = [key for key in survey.nonfinite if not names.isdisjoint((key, *_catalogued(key, survey.lead)))]
+    usual = "did not leave its usual range"
+    if not found:
+        return usual
+    first = min(survey.nonfinite[key][0] for key in found)
+    last = max(survey.nonfinite[key][1] for key in found)
+    when = f"at step {first}" if first == last else f"first at step {first} and last at step {last}"
+    rest = f"otherwise {usual}" if metric not in found or metric in (survey.keys or ()) else "had no finite value"
+    return f"was not finite {when}, and {rest}"
 
 
 def _text(step: int | None) -> str:
@@ -222,13 +242,28 @@ def rule_of(metric: str, lead: str) -> Rule:
     return Rule(f"metric {metric}", about, "", (signal,), Name("it"), None, None, need, need, 10)
 
 
-def _require_known(metric: str, history: History, survey: Survey) -> None:
+def _full_name(metric: str, history: History, survey: Survey) -> str:
+    """The name, or the key of rows that a name without its actor means: the lead's, or that of the only actor that has
+    it. Raises UnknownMetric.
+    """
     known, _ = history.knowledge()[1][f"metric {metric}", "it"]
-    if not known:
-        keys = survey.keys or ()
-        names = {*keys, *(found for key in keys for found in _catalogued(key, survey.lead))}
-        if metric not in names:
-            raise UnknownMetric(similar(metric, sorted(names), 3))
+    if known:
+        return metric
+    keys = {*(survey.keys or ()), *survey.nonfinite}  # a metric that was never finite has no value
+    names = {*keys, *(found for key in keys for found in _catalogued(key, survey.lead))}
+    if metric in names:
+        return metric
+    of_lead = f"{survey.lead}/{metric}"
+    full = [of_lead] if of_lead in keys else sorted(key for key in keys if key.partition("/")[2] == metric)
+    if len(full) == 1:
+        return full[0]
+    raise UnknownMetric((full or _with_part(metric, keys) or similar(metric, sorted(names), 3))[:3])
+
+
+def _with_part(part: str, keys: Collection[str]) -> list[str]:
+    """The keys of which this is a part between slashes, first those that end with it, then the shortest."""
+    found = [key for key in keys if f"/{part}/" in f"{key}/"]
+    return sorted(found, key=lambda key: (not key.endswith(f"/{part}"), len(key), key))
 
 
 def _catalogued(key: str, lead: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from rlship_formats.catalogue.metrics import lookup
 from rlship_sidecar.alerts.episodes import Episode
 from rlship_sidecar.alerts.evaluation import History
-from rlship_sidecar.alerts.frames import FrameNames, Frames, Part, RankValues, StepFrame
+from rlship_sidecar.alerts.frames import NONFINITE, FrameNames, Frames, Part, RankValues, StepFrame
 from rlship_sidecar.rows import ALIGNED, LEDGER, STEP, Row, Unit
 from rlship_sidecar.why.detectors import INSIDE, RESTARTS, Detector, detectors_of, standing_out, wanted
 from rlship_sidecar.why.graph import Graph
@@ -38,7 +38,8 @@ class MetricSource(NamedTuple):
 class Survey:
     """What has to be known of all rows before a window can be chosen, gathered while they pass by.
 
-    The steps of the lead, the names that stand for `<name>` in `families`, and the keys of rows unless `keys` is None.
+    The steps of the lead, the names that stand for `<name>` in `families`, and unless `keys` is None the keys of rows,
+    and by key of a metric the first and the last step at which it was not finite.
     """
 
     lead: str
@@ -46,6 +47,7 @@ class Survey:
     steps: set[int] = field(default_factory=set)
     names: dict[str, list[str]] = field(default_factory=dict)
     keys: set[str] | None = None
+    nonfinite: dict[str, tuple[int, int]] = field(default_factory=dict)
     versions: bool = False  # whether others than the lead say which weights they have
     _seen: set[tuple[str, str]] = field(default_factory=set)
 
@@ -60,7 +62,17 @@ class Survey:
                 self._look(row)
             if self.keys is not None and len(self.keys) < MAX_KEYS:
                 self.keys.update(row.values)
+                self._note_nonfinite(row)
             yield row
+
+    def _note_nonfinite(self, row: Row) -> None:
+        if NONFINITE not in "\n".join(row.values) or row.unit.kind not in (STEP, ALIGNED):  # nearly all rows
+            return
+        at = row.unit.index
+        for name in [name for name, count in row.values.items() if name.endswith(NONFINITE) and count]:
+            key = name.removesuffix(NONFINITE)
+            first, last = self.nonfinite.get(key, (at, at))
+            self.nonfinite[key] = min(first, at), max(last, at)
 
     def _look(self, row: Row) -> None:
         for key in row.values:
