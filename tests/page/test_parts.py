@@ -69,6 +69,50 @@ def test_the_axis_has_room_for_its_labels(page: Page) -> None:
     assert widest > 55 and room >= widest + 7
 
 
+@pytest.mark.parametrize("count", [300, 10_000])
+def test_a_value_without_neighbours_is_a_dot(page: Page, count: int) -> None:
+    """What is logged every so many steps is seen at any number of rows, with gaps between, and what each step has is a
+    line without dots.
+    """
+    sparse, between, dense = call(
+        page,
+        "chart.js",
+        f"""{{
+        const drawn = async (count, every) => {{
+            const host = document.createElement("div");
+            host.style.width = "400px";
+            document.querySelector("main").append(host);
+            const shared = {{ view: {{}}, listen: () => () => undefined, set: () => undefined }};
+            const said = {{ title: "a", axis: () => "step", lines: [{{ label: "a", colour: "c0", band: true }}] }};
+            const chart = new its.Chart(host, shared, said);
+            const steps = Array.from({{ length: count }}, (_, at) => at);
+            const values = steps.map((at) => (at % every ? null : 1));
+            chart.update([steps, values, values, values]);
+            await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+            const {{ ctx, bbox }} = chart.plot;
+            // How many pixels of a column are of the line's colour, at a step.
+            const high = (step) => {{
+                const x = Math.round(chart.plot.valToPos(step, "x", true));
+                const {{ data }} = ctx.getImageData(x, bbox.top, 1, bbox.height);
+                let found = 0;
+                for (let at = 0; at < data.length; at += 4) {{
+                    const rgb = data.slice(at, at + 3);
+                    if (Math.max(...rgb) - Math.min(...rgb) > 60 && data[at + 3] > 120) found += 1;
+                }}
+                return found;
+            }};
+            const found = [high(every * 3), high(every * 3.5)];
+            chart.close();
+            host.remove();
+            return found;
+        }};
+        const [sparse, between] = await drawn({count}, {count // 10});
+        return [sparse, between, (await drawn({count}, 1))[0]];
+    }}""",
+    )
+    assert sparse >= 4 and between == 0 and 1 <= dense < sparse
+
+
 def test_bands_that_overlap_are_as_pale_as_one(page: Page) -> None:
     """Where many alerts fire at a time, the line upon the bands is as visible as where one does."""
     one, many = call(

@@ -44,6 +44,13 @@ def call(page: Page, module: str, function: str, *given: Any) -> Any:
     return page.value(f"$modules['{module}'].{function}({', '.join(map(json.dumps, given))})")
 
 
+def test_a_value_is_alone_between_two_gaps(page: Page) -> None:
+    """Or between a gap and an end. A step of other lines only is no gap."""
+    assert call(page, "shape/curves.js", "alone", [1, None, 2, 3, None, 4, None, 5, 6, 7, None, None, 8]) == [0, 5, 12]
+    assert call(page, "shape/curves.js", "alone", [None, 4, 5]) == call(page, "shape/curves.js", "alone", []) == []
+    assert page.value("$modules['shape/curves.js'].alone([1, undefined, 2, null, undefined, 3, undefined])") == [5]
+
+
 def test_a_fragment_restores_the_view_and_gives_up_the_token(page: Page) -> None:
     """The token is read apart from the view, and never written; what is no number or no range is left out."""
     said = "#panel=ranks&token=secret&at=12&from=3.25&to=40&actor=trainer&rank=0.3&other=x"

@@ -4,7 +4,7 @@ import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { palette } from "./colours.js";
 import { folded, plain, table } from "./dom.js";
 import { apart, bytes, number } from "./numbers.js";
-import { gist, rowsOf } from "./shape/curves.js";
+import { alone, gist, rowsOf } from "./shape/curves.js";
 
 const HEIGHT = 165;
 const TWOS = Array.from({ length: 60 }, (_, power) => 2 ** power); // steps of an axis of bytes
@@ -117,7 +117,7 @@ export class Chart {
     for (const line of this.lines) {
       series.push({
         label: line.label, stroke: colours[line.colour], width: 1.6, spanGaps: false, dash: line.dash,
-        points: { show: (u, index, from, to) => to - from < 40, size: 5 },
+        points: { show: (u, index, from, to) => to - from < 40, filter: (u, index, all) => (all ? null : dots(u, index)), size: 5 },
       });
       if (!line.band) continue;
       const at = series.length;
@@ -214,6 +214,12 @@ export class Chart {
     for (const mark of this.marks) if (mark.level !== undefined) ctx.fillRect(left, u.valToPos(mark.level, "y", true), width, 1.5);
     ctx.restore();
   }
+}
+
+/** Which values in the range get a dot where not all of them do: no line leads to those that stand between two gaps. */
+function dots(u, index) {
+  const [from, to] = u.series[0].idxs;
+  return alone(u.data[index]).filter((at) => at >= from && at <= to);
 }
 
 /** How wide an axis has to be for its longest label. */

@@ -90,6 +90,22 @@ export function gist(steps, values, lows = values, highs = values) {
   };
 }
 
+/** Where values are that have a gap, or an end, on both sides. As in `columns`, null is a gap, and undefined is none. */
+export function alone(values) {
+  const found = [];
+  let [newest, length] = [-1, 0]; // of the values since the last gap
+  for (let at = 0; at <= values.length; at += 1) {
+    if (at === values.length || values[at] === null) {
+      if (length === 1) found.push(newest);
+      length = 0;
+    } else if (values[at] !== undefined) {
+      newest = at;
+      length += 1;
+    }
+  }
+  return found;
+}
+
 /** The rows of a table of columns of values by step, as far as these are in a range: [step, value of each column]. */
 export function rowsOf(data, from, to) {
   const [steps, ...found] = data;
