@@ -140,6 +140,16 @@ def test_bands_that_overlap_are_as_pale_as_one(page: Page) -> None:
     assert one == many and one[3] > 0
 
 
+def test_a_band_ends_with_the_last_breach(page: Page) -> None:
+    """As `rlship alerts` says it: neither what is calm while an episode clears nor its end is in the band."""
+    first, last, ended = ({"step": step, "t": None} for step in (80, 82, 100))
+    fires = {"rule": "a", "state": "firing", "first": first, "last": None, "ended": None}
+    clears, over = {**fires, "state": "clearing", "last": last}, {**fires, "state": "resolved", "last": last}
+    given = json.dumps([fires, clears, over | {"ended": ended}])
+    found = call(page, "panels/stability.js", f"its.bands({given}, 120)")
+    assert [(one["from"], one["to"]) for one in found] == [(80, 120), (80, 82), (80, 82)]
+
+
 def test_the_timeline_shows_the_steps_though_a_clock_is_wrong(page: Page) -> None:
     """Spans of a host whose clock is at 1970 do not stretch the first view over decades; others stay in it."""
 

@@ -17,6 +17,7 @@ from rlship_sidecar.daemon import loop
 from rlship_sidecar.tabular.asked import history_of
 from rlship_sidecar.tabular.snapshot import look
 from rlship_sidecar.tabular.source import ExperimentTables
+from tests.kit.files import barrier, file, log
 from tests.kit.waiting import wait_until
 from tests.view.serving import Client, serving, trainer_state, watched, with_a_ledger
 from tests.why.job import FAULT_AT, Job, Now
@@ -56,6 +57,17 @@ def test_episodes_are_those_of_the_verb(client: Client, folder: Path) -> None:
         assert (one["rule"], one["fired"]) == (listed[one["id"]]["rule"], listed[one["id"]]["fired"])
         assert one["about"]
     assert answer["episodes"][0]["fired"]["step"] >= FAULT_AT
+
+
+def test_an_episode_that_clears_is_said_so(tmp_path: Path) -> None:
+    """With the step of its last breach, as the verb says both; rows leave them out while an episode goes on."""
+    steps = [(log(n, reward=0.5, loss="NaN" if n == 80 else 0.3), barrier(n, n)) for n in range(85)]
+    folder = watched(tmp_path / "run", {"a.jsonl": file(*(line for step in steps for line in step))})
+    (listed,) = said("alerts", folder)
+    with serving(folder) as client:
+        (one,) = client.ask(f"{client.first}/alerts")["episodes"]
+    assert one["state"] == listed["state"] == "clearing"
+    assert isinstance(listed["last"], dict) and one["last"]["step"] == listed["last"]["step"] == 80
 
 
 def test_causes_are_those_of_the_verb(client: Client, folder: Path) -> None:

@@ -235,6 +235,8 @@ def alerts(shown: Shown, given: Parameters) -> Answer:
     rules = {rule.name: rule for rule in rules_of(settings.alert)}
     names = FrameNames(wanted(tuple(rules.values())), settings.lead)
     found = said.episodes_of(shown.newest_rows(ALERT), rules)
+    if (state := shown.state()) is not None:
+        found = said.followed(found, state.status)
     with shown.reading:
         rollup = shown.rollup()
         last = charts.extent(rollup)["step"]

@@ -443,7 +443,9 @@ class Rollouts(TypedDict):
 
 
 class Alert(TypedDict):
-    """An episode. Moments are {step, t} or null; `place` is a rank as "trainer/0.17" or ""."""
+    """An episode. Moments are {step, t} or null; `place` is a rank as "trainer/0.17" or "". `last` is the last breach;
+    its time is null as long as the episode goes on.
+    """
 
     id: str
     rule: str

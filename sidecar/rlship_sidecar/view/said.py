@@ -11,6 +11,7 @@ from rlship_sidecar.alerts.verdict_rows import TABLE as EPISODES
 from rlship_sidecar.diff.partings import Apart, Comparison, Metric, is_of_time
 from rlship_sidecar.diff.said import ABSENT, PARTS, SaidTwice
 from rlship_sidecar.ledger.rows import PREFIX as LEDGER_PREFIX
+from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row
 from rlship_sidecar.run_data.merging import RunChange as MergedChange
 from rlship_sidecar.run_data.merging import RunData
@@ -36,6 +37,20 @@ def episodes_of(rows: Iterable[Row], rules: Mapping[str, Rule]) -> list[Alert]:
                 found[one["id"]] = one
     order = sorted(found.values(), key=lambda one: (one["state"] not in GOING_ON, one["first"].get("step") or 0))
     return order[:MAX_EPISODES]
+
+
+def followed(episodes: Iterable[Alert], status: Status) -> list[Alert]:
+    """The episodes with what rows leave out of those that go on, as the status has it: whether one is clearing, and the
+    step of its last breach.
+    """
+    now = {one.id: one for one in status.alerts}
+    found = []
+    for one in episodes:
+        seen = now.get(one["id"]) if one["state"] in GOING_ON else None
+        if seen is not None:
+            one = {**one, "state": seen.state, "last": {"step": seen.last_step, "t": None}}
+        found.append(one)
+    return found
 
 
 def _episode(said: Mapping[str, Any], rules: Mapping[str, Rule]) -> Alert | None:

@@ -136,15 +136,21 @@ export class Run {
   }
 
   takeStatus(event) {
-    this.overview = { ...this.overview, entry: event.entry, progress: event.progress, doing: event.doing };
+    this.takeOverview({ ...this.overview, entry: event.entry, progress: event.progress, doing: event.doing });
     this.tell("overview");
     this.soon("overview", CALM_MS, () => this.loadOverview());
+  }
+
+  takeOverview(overview) {
+    // No row tells that an alert is clearing; fewer of them fire then.
+    if (overview.entry.firing !== this.overview.entry.firing) this.soon("alerts", CALM_MS, () => this.loadAlerts());
+    this.overview = overview;
   }
 
   async loadOverview() {
     const before = JSON.stringify(this.overview.panels);
     const { store, row, ...rest } = await this.ask("overview");
-    this.overview = { ...rest, store, row };
+    this.takeOverview({ ...rest, store, row });
     this.tell("overview");
     // Which metrics a panel has may be known later than the metrics themselves.
     if (JSON.stringify(rest.panels) !== before) this.tell("metrics");

@@ -3,7 +3,7 @@
 import { ChartGrid } from "../grid.js";
 import { h, plain, show, table } from "../dom.js";
 import { clock, number, seconds } from "../numbers.js";
-import { bands, GOING } from "./stability.js";
+import { bands, endOf, GOING } from "./stability.js";
 
 export const STATES = {
   running: ["Running", "good"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
@@ -54,13 +54,15 @@ export function headlines(run) {
 function tiles(run) {
   const { entry } = run.overview;
   const [word, colour] = STATES[entry.state] ?? [entry.state, ""];
+  const clearing = run.alerts.episodes.filter((episode) => episode.state === "clearing").length;
+  const others = clearing ? `${number(clearing)} clearing` : `${number(entry.episodes)} past`;
   const facts = [
     ["State", h("span", { class: colour, data: { fact: "state" } }, word)],
     ["Step", fact("step", number(entry.step, 9))],
     ["Steps a second", fact("speed", number(entry.steps_per_s, 3))],
     ["Ranks", fact("ranks", `${number(entry.ranks)} of ${number(entry.expected)}`, entry.ranks < entry.expected ? "bad" : "")],
     ["Rows", fact("rows", number(run.row, 9))],
-    ["Alerts", fact("alerts", entry.firing ? `${number(entry.firing)} firing` : `${number(entry.episodes)} past`, entry.firing ? "bad" : "")],
+    ["Alerts", fact("alerts", entry.firing ? `${number(entry.firing)} firing` : others, entry.firing ? "bad" : "")],
     ["Began (UTC)", fact("began", clock(entry.began), "small")],
     ["Newest line (UTC)", fact("newest", clock(entry.newest), "small")],
   ];
@@ -86,9 +88,16 @@ function notes(run) {
 
 /** What goes wrong now, and the way to its cause. */
 function alarm(episode, ctx) {
-  const where = [episode.place && `at ${episode.place}`, Number.isFinite(episode.first?.step) && `since step ${number(episode.first.step, 9)}`].filter(Boolean).join(" ");
+  const where = [episode.place && `at ${episode.place}`, Number.isFinite(episode.first?.step) && stretch(episode)].filter(Boolean).join(" ");
   return h("p", { class: "note bad", data: { alarm: episode.rule } }, h("strong", { class: "name" }, episode.rule), ` ${plain(episode.state, 40)} `, h("span", { class: "name" }, where), episode.about ? `: ${plain(episode.about, 300)} ` : " ",
     h("button", { "aria-label": `Why? ${plain(episode.rule, 80)}`, on: { click: () => ctx.open("alerts", { episode: episode.id }) } }, "Why?"));
+}
+
+/** In which steps an episode that goes on has its breaches. */
+function stretch(episode) {
+  const [from, to] = [episode.first.step, endOf(episode)];
+  if (to === null) return `since step ${number(from, 9)}`;
+  return to === from ? `after step ${number(from, 9)}` : `after steps ${number(from, 9)} to ${number(to, 9)}`;
 }
 
 export function actors(said) {

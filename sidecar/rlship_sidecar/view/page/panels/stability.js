@@ -40,9 +40,15 @@ export function multiples(run) {
     .map((metric, at) => ({ title: metric.key, ids: [metric.id], colours: [`c${at % 5}`], about: metric.about }));
 }
 
-/** Where episodes lie on the axis of steps; those that go on reach to the last step. */
+/** The step of an episode's last breach, as `rlship alerts` says it; what comes after it is calm. Null while it fires. */
+export function endOf(episode) {
+  if (episode.state === "firing" || episode.state === "pending") return null;
+  return episode.last?.step ?? episode.ended?.step ?? null;
+}
+
+/** Where episodes lie on the axis of steps; those that fire reach to the last step. */
 export function bands(episodes, last) {
   return episodes
-    .map((episode) => ({ from: episode.first?.step, to: episode.ended?.step ?? (GOING.includes(episode.state) ? last : episode.last?.step), rule: episode.rule }))
+    .map((episode) => ({ from: episode.first?.step, to: endOf(episode) ?? last, rule: episode.rule }))
     .filter((band) => Number.isFinite(band.from));
 }

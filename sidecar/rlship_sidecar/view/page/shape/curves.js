@@ -90,7 +90,7 @@ export function gist(steps, values, lows = values, highs = values) {
   };
 }
 
-/** Where values are that have a gap, or an end, on both sides. As in `columns`, null is a gap, and undefined is none. */
+/** Where values are that have a gap, or an end, on both sides. As in `columns`, null is a gap, undefined is not. */
 export function alone(values) {
   const found = [];
   let [newest, length] = [-1, 0]; // of the values since the last gap
