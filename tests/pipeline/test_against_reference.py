@@ -174,3 +174,24 @@ def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> 
         sim.wait(12.0)
         sim.finish()
         assert not differing(final_rows({n: t.encode() for n, t in files.items()}, settings=EACH), sim.final())
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["in one look", "line by line"])
+def test_a_define_behind_lines_of_varied_metrics_leaves_them_their_names(whole: bool) -> None:
+    """Keys of an aligned unit say that a metric is also one of steps, though a define right behind the lines with a
+    step ends what they share.
+    """
+    metrics = ('"a":1.0,"b":1.0', '"b":1.0,"c":1.0', '"c":1.0,"a":1.0', '"a":1.0,"once":1.0')
+    lines = ['{"kind":"open","rlship":1,"id":"w","actor":"trainer","t":1763600000,"world":1}']
+    for step, some in enumerate(metrics):
+        t = 1763600001 + step
+        lines += [f'{{"t":{t}.0,"step":{step},"m":{{{some}}}}}', f'{{"kind":"barrier","step":{step},"t":{t}.5}}']
+    lines += ['{"kind":"define","m":{"a":{"reduce":["max"]}}}', '{"t":1763600004.0,"m":{"once":2.0}}']
+    files = {"w.jsonl": "".join(f"{line}\n" for line in lines).encode()}
+    with simulation() as sim:
+        for piece in [files["w.jsonl"]] if whole else files["w.jsonl"].splitlines(keepends=True):
+            sim.write("w.jsonl", piece)
+            sim.tick()
+        sim.finish()
+        assert not differing(final_rows(files, {}, EACH), sim.final())
+        assert sim.final()[Unit("trainer", "aligned", 3)].values == {"trainer/once/aligned": 2.0}
