@@ -73,7 +73,10 @@ class _NonFiniteLines:
             if schemas not in self._counting:
                 self._counting[schemas] = newest(owner for schema in schemas for owner in blocks[schema].owners)
             counted = self._counting[schemas]
-            if not any(schema.loose and not counted.issuperset(blocks[schema].owners) for schema in schemas):
+            # A line of a loose schema that lacks the metric supersedes nothing, also of another schema.
+            if not any(schema.loose for schema in schemas) or all(
+                counted.issuperset(blocks[schema].owners) for schema in schemas
+            ):
                 return counted
         return newest([*others, *(owner for schema in schemas for owner in self._owners(schema, metric))])
 
