@@ -154,6 +154,27 @@ def test_a_superseded_number_beside_a_summary_with_bins_has_no_part_in_the_time(
         assert row.t == 1763599997
 
 
+def test_a_superseded_span_beside_a_summary_with_bins_has_no_part_in_the_time() -> None:
+    """Spans that stand together share a line, whose time is that of the last. Where a later attempt's summary
+    supersedes that one, the time is that of those that count.
+    """
+    opens = '{"kind":"open","rlship":1,"id":"%s","actor":"a","attempt":%d,"t":%d,"world":1}\n'
+    span = '{"kind":"span","t":%d,"dur":1.0,"step":2,"name":"%s"}\n'
+    spans = "".join(span % (1763600010 + place, name) for place, name in enumerate("pqx"))
+    bins = '{"t":1763599997,"step":2,"m":{"x_s":{"n":3,"sum":1,"edges":[0,0.5,2],"counts":[1,2]}}}\n'
+    files = {
+        "first.jsonl": (opens % ("w0", 0, 1763600000) + spans).encode(),
+        "second.jsonl": (opens % ("w1", 2, 1763599995) + bins).encode(),
+    }
+    with simulation() as sim:
+        for name, data in files.items():
+            sim.write(name, data)
+        sim.finish()
+        assert not differing(final_rows(files, {}, EACH), sim.final())
+        (row,) = sim.final().values()
+        assert row.t == 1763600012
+
+
 def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> None:
     """A child's barrier of step 0, after its line of step 1, counts until its parent's file is there. Then the row of
     step 0 is made again without it.
