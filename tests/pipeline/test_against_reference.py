@@ -175,6 +175,23 @@ def test_a_superseded_span_beside_a_summary_with_bins_has_no_part_in_the_time() 
         assert row.t == 1763600012
 
 
+def test_a_metric_called_like_tags_supersedes_those_of_older_attempts() -> None:
+    """It counts like any other, so a step that a later attempt did with it has no tag of the earlier one."""
+    opens = '{"kind":"open","rlship":1,"id":"%s","actor":"a","attempt":%d,"t":%d,"world":1}\n'
+    tag = '{"kind":"event","t":1763600001.0,"step":1,"name":"step_tag","attrs":{"tag":"eval"}}\n'
+    line = '{"t":1763600301.0,"step":1,"m":{"event/step_tag":1.0}}\n'
+    files = {
+        "first.jsonl": (opens % ("w0", 0, 1763600000) + tag).encode(),
+        "second.jsonl": (opens % ("w1", 1, 1763600300) + line).encode(),
+    }
+    with simulation() as sim:
+        for name, data in files.items():
+            sim.write(name, data)
+        sim.finish()
+        assert not differing(final_rows(files, {}, EACH), sim.final())
+        assert [row.tags for row in sim.final().values()] == [()]
+
+
 def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> None:
     """A child's barrier of step 0, after its line of step 1, counts until its parent's file is there. Then the row of
     step 0 is made again without it.
