@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import compress, repeat
+from itertools import compress
 from typing import TypeAlias
 
 import numpy as np
@@ -82,8 +82,10 @@ class UnitLines:
         """The segment of each line that has a metric."""
         for schema, block in self.blocks.items():
             if metric in schema.names:
-                there = block.filled()[:, schema.names.index(metric)] if schema.loose else repeat(True)
-                yield from compress(block.owners, there)
+                if schema.loose:
+                    yield from compress(block.owners, block.filled()[:, schema.names.index(metric)])
+                else:
+                    yield from block.owners
         for segment, line in self.sparse:
             if any(value.metric == metric for value in line.values):
                 yield segment
