@@ -154,6 +154,44 @@ def test_a_superseded_number_beside_a_summary_with_bins_has_no_part_in_the_time(
         assert row.t == 1763599997
 
 
+def test_a_superseded_span_beside_a_summary_with_bins_has_no_part_in_the_time() -> None:
+    """Spans that stand together share a line, whose time is that of the last. Where a later attempt's summary
+    supersedes that one, the time is that of those that count.
+    """
+    opens = '{"kind":"open","rlship":1,"id":"%s","actor":"a","attempt":%d,"t":%d,"world":1}\n'
+    span = '{"kind":"span","t":%d,"dur":1.0,"step":2,"name":"%s"}\n'
+    spans = "".join(span % (1763600010 + place, name) for place, name in enumerate("pqx"))
+    bins = '{"t":1763599997,"step":2,"m":{"x_s":{"n":3,"sum":1,"edges":[0,0.5,2],"counts":[1,2]}}}\n'
+    files = {
+        "first.jsonl": (opens % ("w0", 0, 1763600000) + spans).encode(),
+        "second.jsonl": (opens % ("w1", 2, 1763599995) + bins).encode(),
+    }
+    with simulation() as sim:
+        for name, data in files.items():
+            sim.write(name, data)
+        sim.finish()
+        assert not differing(final_rows(files, {}, EACH), sim.final())
+        (row,) = sim.final().values()
+        assert row.t == 1763600012
+
+
+def test_a_metric_called_like_tags_supersedes_those_of_older_attempts() -> None:
+    """It counts like any other, so a step that a later attempt did with it has no tag of the earlier one."""
+    opens = '{"kind":"open","rlship":1,"id":"%s","actor":"a","attempt":%d,"t":%d,"world":1}\n'
+    tag = '{"kind":"event","t":1763600001.0,"step":1,"name":"step_tag","attrs":{"tag":"eval"}}\n'
+    line = '{"t":1763600301.0,"step":1,"m":{"event/step_tag":1.0}}\n'
+    files = {
+        "first.jsonl": (opens % ("w0", 0, 1763600000) + tag).encode(),
+        "second.jsonl": (opens % ("w1", 1, 1763600300) + line).encode(),
+    }
+    with simulation() as sim:
+        for name, data in files.items():
+            sim.write(name, data)
+        sim.finish()
+        assert not differing(final_rows(files, {}, EACH), sim.final())
+        assert [row.tags for row in sim.final().values()] == [()]
+
+
 def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> None:
     """A child's barrier of step 0, after its line of step 1, counts until its parent's file is there. Then the row of
     step 0 is made again without it.
@@ -174,3 +212,24 @@ def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> 
         sim.wait(12.0)
         sim.finish()
         assert not differing(final_rows({n: t.encode() for n, t in files.items()}, settings=EACH), sim.final())
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["in one look", "line by line"])
+def test_a_define_behind_lines_of_varied_metrics_leaves_them_their_names(whole: bool) -> None:
+    """Keys of an aligned unit say that a metric is also one of steps, though a define right behind the lines with a
+    step ends what they share.
+    """
+    metrics = ('"a":1.0,"b":1.0', '"b":1.0,"c":1.0', '"c":1.0,"a":1.0', '"a":1.0,"once":1.0')
+    lines = ['{"kind":"open","rlship":1,"id":"w","actor":"trainer","t":1763600000,"world":1}']
+    for step, some in enumerate(metrics):
+        t = 1763600001 + step
+        lines += [f'{{"t":{t}.0,"step":{step},"m":{{{some}}}}}', f'{{"kind":"barrier","step":{step},"t":{t}.5}}']
+    lines += ['{"kind":"define","m":{"a":{"reduce":["max"]}}}', '{"t":1763600004.0,"m":{"once":2.0}}']
+    files = {"w.jsonl": "".join(f"{line}\n" for line in lines).encode()}
+    with simulation() as sim:
+        for piece in [files["w.jsonl"]] if whole else files["w.jsonl"].splitlines(keepends=True):
+            sim.write("w.jsonl", piece)
+            sim.tick()
+        sim.finish()
+        assert not differing(final_rows(files, {}, EACH), sim.final())
+        assert sim.final()[Unit("trainer", "aligned", 3)].values == {"trainer/once/aligned": 2.0}

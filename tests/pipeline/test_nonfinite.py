@@ -140,3 +140,12 @@ def test_of_varied_metrics_the_newest_life_that_has_one_counts(sim: Simulation) 
     life = {"id": "w1", "attempt": 1, "t": T0 + 200}
     sim.write("1.jsonl", file(*lines_of(range(4, 14), {}), **life, beat=10))
     assert found(sim) == [NonFiniteStatus("trainer", "step", ["trainer/a"], ["0.0"], 1, 12, 12)]
+
+
+def test_a_later_life_of_varied_metrics_supersedes_no_metric_that_it_lacks(sim: Simulation) -> None:
+    """Not what an earlier life says of the metric in a line that shares no schema with others, either."""
+    sim.write("0.jsonl", file(log(5, a="NaN", b=1.0, c=1.0, d=1.0), barrier(5), id="w0", beat=10))
+    varied = ({name: 1.0 for place, name in enumerate("abcdef") if place != step % 5} for step in range(6))
+    records = [record for step, m in enumerate(varied) for record in (log(step, **m), barrier(step))]
+    sim.write("1.jsonl", file(*records, id="w1", attempt=1, t=T0 + 200, beat=10))
+    assert found(sim) == [NonFiniteStatus("trainer", "step", ["trainer/a"], ["0.0"], 1, 5, 5)]

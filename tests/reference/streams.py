@@ -24,6 +24,7 @@ from tests.reference.order import (
 from tests.reference.records import Measured, Segment, Writer
 from tests.reference.returns import return_figures
 from tests.reference.rows import ReferenceRow
+from tests.reference.samples import TAGS
 from tests.reference.unit import POLICY, Reduced, exact_of, finished, policy_lag, reduced
 
 
@@ -333,6 +334,8 @@ def point_row(experiment: Experiment, writer: Writer, segment: Segment, line: Me
     result = Reduced()
     shown = [Contribution(writer, segment, metric, (line,)) for metric in streaming(line)]
     for contribution in shown:
+        if contribution.metric == TAGS:
+            continue
         key = keys.of(contribution.metric)
         first = asked_for([contribution], experiment.overrides, experiment.settings)[0]
         try:

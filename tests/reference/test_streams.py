@@ -435,6 +435,13 @@ def test_points() -> None:
     }
 
 
+def test_a_point_has_no_value_of_a_metric_called_like_tags() -> None:
+    """It counts as a contribution, but has no key in rows of any kind."""
+    defined = {"kind": "define", "m": {"event/step_tag": {"stream": True}}}
+    (found,) = points(rows(streams(defined, stream(1, **{"event/step_tag": 1})))).values()
+    assert (found.values, found.coverage.ranks) == ({}, ("0.0",))
+
+
 def test_how_often_there_are_points() -> None:
     """At most one a second in each file, in the order of its lines; in large worlds fewer."""
     records = [stream(after, x=after) for after in (5, 5.5, 6, 6.9, 3, 7, 9.5, 20)]

@@ -4,7 +4,9 @@ observations.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TypeAlias
 
 import numpy as np
@@ -75,6 +77,18 @@ class UnitLines:
         else:
             assert type(line) is Sparse
             self.sparse.append((segment, line))
+
+    def owners(self, metric: str) -> Iterator[Segment]:
+        """The segment of each line that has a metric."""
+        for schema, block in self.blocks.items():
+            if metric in schema.names:
+                if schema.loose:
+                    yield from compress(block.owners, block.filled()[:, schema.names.index(metric)])
+                else:
+                    yield from block.owners
+        for segment, line in self.sparse:
+            if any(value.metric == metric for value in line.values):
+                yield segment
 
     def block(self, schema: Schema) -> Block:
         """The block of a schema, which may be empty still."""

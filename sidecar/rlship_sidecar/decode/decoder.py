@@ -457,8 +457,7 @@ class Decoder:
                 break
             at += 1
         self._end_barriers(batch)
-        if self._governing.loose is not None:
-            self._note_loose(batch)
+        self._note_loose(batch)
         bundle(batch, self._governing.schemas)
         batch.consumed = at
         return batch

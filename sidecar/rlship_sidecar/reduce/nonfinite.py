@@ -6,7 +6,6 @@ A row counts such observations, and its values are made without them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,26 +62,22 @@ class _NonFiniteLines:
         for schema in schemas:
             bad.update(self._of_block(schema, schema.names.index(metric)))
         if self._superseding and bad:
-            bad &= self._counted(metric, schemas, [segment for segment, _ in sparse])
+            bad &= self._counted(metric, schemas, sparse=bool(sparse))
         return frozenset(segment.writer.rank for segment in bad)
 
-    def _counted(self, metric: str, schemas: tuple[Schema, ...], others: list[Segment]) -> set[Segment]:
-        """The segments with a metric of these blocks, and `others`, that no newer one supersedes."""
+    def _counted(self, metric: str, schemas: tuple[Schema, ...], *, sparse: bool) -> set[Segment]:
+        """The segments with a metric, in these blocks or, if `sparse`, in other lines, that no newer one supersedes."""
         blocks = self._window.blocks
-        if not others:
+        if not sparse:
             if schemas not in self._counting:
                 self._counting[schemas] = newest(owner for schema in schemas for owner in blocks[schema].owners)
             counted = self._counting[schemas]
-            if not any(schema.loose and not counted.issuperset(blocks[schema].owners) for schema in schemas):
+            # A line of a loose schema that lacks the metric supersedes nothing, also of another schema.
+            if not any(schema.loose for schema in schemas) or all(
+                counted.issuperset(blocks[schema].owners) for schema in schemas
+            ):
                 return counted
-        return newest([*others, *(owner for schema in schemas for owner in self._owners(schema, metric))])
-
-    def _owners(self, schema: Schema, metric: str) -> list[Segment]:
-        """The segments of the lines of a block that have a metric of its schema."""
-        block = self._window.blocks[schema]
-        if not schema.loose:
-            return block.owners
-        return [*compress(block.owners, block.filled()[:, schema.names.index(metric)])]
+        return newest(self._window.owners(metric))
 
     def _of_block(self, schema: Schema, place: int) -> Iterator[Segment]:
         block = self._window.blocks[schema]

@@ -56,8 +56,8 @@ class Sheets(NamedTuple):
 
 def sheets_of(window: UnitLines, roster: Roster) -> Sheets | None:
     """A window as sheets. None where segments may supersede each other, or where several are of one rank."""
-    others = {value.metric for _, line in window.sparse for value in line.values}
-    blocks = window.blocks
+    sparse = frozenset(value.metric for _, line in window.sparse for value in line.values)
+    others, blocks = set(sparse), window.blocks
     schemas = tuple([schema for schema in blocks if schema.names])
     sheets: list[Sheet] = []
     alike: dict[int, tuple[Order, list[Schema]]] = {}  # the schemas whose lines are of the same segments
@@ -76,6 +76,8 @@ def sheets_of(window: UnitLines, roster: Roster) -> Sheets | None:
     if others:
         if any(schema.loose and _is_left_out(schema, block, others) for schema, block in blocks.items()):
             return None
+        if any(schema.bundled and not sparse.isdisjoint(schema.names) for schema in blocks):
+            return None  # a superseded one may have given the bundle its time
         sheets = [sheet for sheet in (_without(sheet, others) for sheet in sheets) if sheet is not None]
     return Sheets(sheets, frozenset(others))
 

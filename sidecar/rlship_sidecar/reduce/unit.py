@@ -88,8 +88,10 @@ def reduce_unit(
     x: dict[str, int | float] = {axis: unit.index}
     if axis == lead_axis:
         add_lag(Naming(unit.actor), found, unit.index)
-    tagging = newest(segment for segment, _ in window.tags)
-    tags = tuple(sorted({line.tag for segment, line in window.tags if segment in tagging}))
+    tags: tuple[str, ...] = ()
+    if window.tags:
+        tagging = newest(window.owners(TAGGED))
+        tags = tuple(sorted({line.tag for segment, line in window.tags if segment in tagging}))
     return Row(
         unit,
         found.t,
