@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.decode import bundles, governing
+from rlship_sidecar.decode import bundles, governing, schemas
 from rlship_sidecar.reduce import unit as reducing
 from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.rows import Row, Sample, Unit
@@ -28,6 +28,7 @@ def few_lines_are_laid_together() -> Iterator[None]:
     """Two are enough, so that small examples have bundles and lines of loose schemas."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundles, "FEWEST", 2)
+        patch.setattr(schemas, "OFTEN", 1)
         patch.setattr(governing, "OVERLAPPING", 2)
         patch.setattr(governing, "LEAST", 1)
         yield

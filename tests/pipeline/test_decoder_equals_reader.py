@@ -28,7 +28,7 @@ from rlship_formats.reading import (
 )
 from rlship_formats.records import CONFIG, Definition, Open
 from rlship_formats.values import Observations
-from rlship_sidecar.decode import bundles, governing
+from rlship_sidecar.decode import bundles, governing, schemas
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import (
     ON_PURPOSE,
@@ -340,6 +340,7 @@ def test_the_decoder_says_what_the_reader_says(lines: list[bytes], pieces: list[
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundles, "FEWEST", few)
+        patch.setattr(schemas, "OFTEN", few - 1)
         patch.setattr(governing, "OVERLAPPING", few)
         patch.setattr(governing, "LEAST", few // 2)
         assert by_decoder(lines, pieces) == by_reader(lines)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import orjson
 import pytest
@@ -13,9 +15,9 @@ from hypothesis import strategies as st
 from rlship_formats.reading import FileReader, Metrics
 from rlship_formats.records import MAX_STEP, Definition, Open, is_step, time_of
 from rlship_formats.values import Observations
-from rlship_sidecar.decode import decoder
+from rlship_sidecar.decode import decoder, schemas
 from rlship_sidecar.decode.decoder import BatchLimit, Decoder, Habits, read_barrier, take_usual
-from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema, values_of
+from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema, chain_parser, values_of
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.decode.shapes import PLAIN, SUMMARY, order_of_shapes
 from tests.kit.cases import number
@@ -331,3 +333,29 @@ def test_a_value_of_another_form_leaves_its_line_in_the_shared_schema() -> None:
     assert [(value.metric, value.observations.xs) for value in last[True]] == [("m2", (1.5,)), ("m5", (0.5,))]
     assert [(value.metric, value.observations.ws) for value in last[False]] == [("m3", (3.0,))]
     assert [(dead.offset, dead.metric) for dead in batch.dead] == [(21, "m4")]
+
+
+@pytest.mark.parametrize(("shuffled", "made"), [(False, 1), (True, 0)])
+def test_a_parser_is_made_for_an_order_that_comes_again(
+    shuffled: bool, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of single metrics that are logged in the same order have one; in another order at each step, none has."""
+    parsers = 0
+
+    def counted(parts: tuple[Schema, ...]) -> Callable[[bytes], Any]:
+        nonlocal parsers
+        parsers += 1
+        return chain_parser(parts)
+
+    monkeypatch.setattr(schemas, "chain_parser", counted)
+    chance, names = random.Random(3), [f"m{at}" for at in range(30)]
+    lines = [OPEN]
+    for step in range(30):
+        if shuffled:
+            chance.shuffle(names)
+        lines += [b'{"t":1763600000.5,"step":%d,"m":{"%b":%d}}' % (step, name.encode(), step) for name in names]
+        lines.append(b'{"kind":"barrier","t":1763600000.5,"step":%d}' % step)
+    batch = Decoder(Schemas()).decode(lines, range(len(lines)), max_steps=99, last_step=99)
+    assert parsers == made
+    read = {(line.step, value.metric): value.observations.xs for line in batch.lines for value in values_of(line)}
+    assert read == {(step, name): (float(step),) for step in range(30) for name in names}

@@ -18,7 +18,7 @@ from rlship_formats.values import MOMENT_REDUCTIONS, REDUCTIONS, observe
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines
-from rlship_sidecar.decode import bundles
+from rlship_sidecar.decode import bundles, schemas
 from rlship_sidecar.decode.bundles import bundle
 from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
@@ -191,6 +191,7 @@ def few_lines_are_laid_together() -> Iterator[None]:
     """Two are enough, so that small examples have bundles."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundles, "FEWEST", 2)
+        patch.setattr(schemas, "OFTEN", 1)
         yield
 
 

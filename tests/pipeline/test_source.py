@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.align import actor as align
-from rlship_sidecar.decode import bundles
+from rlship_sidecar.decode import bundles, schemas
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Dense, Sparse
 from rlship_sidecar.decode.schemas import Schemas
@@ -37,6 +37,7 @@ def few_lines_are_laid_together() -> Iterator[None]:
     """Two are enough, so that small examples have bundles."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundles, "FEWEST", 2)
+        patch.setattr(schemas, "OFTEN", 1)
         yield
 
 

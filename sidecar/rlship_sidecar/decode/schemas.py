@@ -15,6 +15,7 @@ _DEFAULT = Definition()
 _MAX_NAMES = 10_000
 _MAX_SCHEMAS, _MAX_METRICS = 1024, 1 << 18  # kept schemas, and metrics in all of them
 _MAX_BUNDLES, _MAX_CHAINS, _MAX_LOOSE = 256, 64, 64
+OFTEN = 3  # times that an order of single metrics comes before it has a chain
 
 
 class Defaults(dict[str, Definition]):
@@ -59,6 +60,7 @@ class Schemas:
         self._known: dict[tuple[Any, ...], Schema] = {}
         self._bundles: dict[tuple[Schema, ...], Schema | None] = {}
         self._chains: dict[tuple[Schema, ...], LineChain | None] = {}
+        self._asked: dict[tuple[Schema, ...], int] = {}  # how often for a chain that is not there
         self._loose: dict[str, Schema] = {}  # by actor, the newest
         self._metrics = 0
         self._defaults: dict[str, Defaults] = {}
@@ -117,8 +119,15 @@ class Schemas:
         return self._bundles[parts]
 
     def chain(self, parts: tuple[Schema, ...]) -> LineChain | None:
-        """What reads lines of single metrics that follow each other in this order; None if they share a metric."""
+        """What reads lines of single metrics that follow each other in this order; None if they share a metric, and
+        for an order that was rarely asked for: to make a parser takes as long as to read thousands of lines.
+        """
         if parts not in self._chains:
+            if len(self._asked) >= _MAX_CHAINS:
+                self._asked.clear()
+            self._asked[parts] = self._asked.get(parts, 0) + 1
+            if self._asked[parts] < OFTEN:
+                return None
             order = sorted(range(len(parts)), key=lambda place: parts[place].names)
             schema = self.bundle(tuple([parts[place] for place in order]))
             if len(self._chains) >= _MAX_CHAINS:
