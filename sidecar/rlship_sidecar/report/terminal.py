@@ -406,6 +406,12 @@ def _place(actor: ActorStatus, streams: Mapping[str, StreamStatus]) -> str:
     return _reach(stream)
 
 
+def reach_of(status: Status, actor: str) -> str:
+    """How far the rows of an actor without steps of its own reach."""
+    stream = _by_actor(status).get(actor)
+    return NOTHING if stream is None else _reach(stream)
+
+
 def _reach(stream: StreamStatus) -> str:
     ends = [f"step {stream.step}"] if stream.step is not None else []
     ends += [f"{stream.elapsed_s:.1f} s after the start"] if stream.elapsed_s is not None else []
