@@ -38,8 +38,8 @@ def ended_at(folder: Path, status: Status) -> str:
 
 
 def _actors(status: Status) -> Iterator[str]:
-    """Each actor of the job, the lead first, with the newest steps of its processes: of those that did not end in order,
-    if there are any.
+    """Each actor of the job, the lead first, with the newest steps of its processes: of those that did not end in
+    order, if there are any.
     """
     of_job = [writer for writer in status.writers if writer.actor and not writer.observes]
     for actor in sorted({writer.actor for writer in of_job}, key=lambda actor: (actor != status.lead, actor)):
