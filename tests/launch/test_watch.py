@@ -69,9 +69,9 @@ def test_a_killed_job_is_named(tmp_path: Path) -> None:
         (1, ""),
         (128, ""),
         (255, ""),
-        (-11, "the job was killed by SIGSEGV (signal 11)"),
-        (-40, "the job was killed by signal 40"),
-        (143, "the job ended with exit code 143, as after SIGTERM (signal 15)"),
+        (-11, "the job was ended by SIGSEGV (signal 11)"),
+        (-40, "the job was ended by signal 40"),
+        (143, "the job ended with exit code 143, as if ended by SIGTERM (signal 15)"),
     ],
 )
 def test_signals_by_exit_codes(code: int, said: str) -> None:

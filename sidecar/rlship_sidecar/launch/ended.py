@@ -24,9 +24,10 @@ def by_signal(code: int) -> str:
     name = f"signal {number}"
     if number in {*signal.Signals}:
         name = f"{signal.Signals(number).name} ({name})"
-    senders = ": `kill -9`, a batch system, or the kernel, where memory ran out"
-    how = f"was killed by {name}" if code < 0 else f"ended with exit code {code}, as after {name}"
-    return f"the job {how}{senders if number == signal.SIGKILL else ''}"
+    killed = number == signal.SIGKILL
+    end = f"{'killed' if killed else 'ended'} by {name}"
+    senders = ": `kill -9`, a batch system, or the kernel, where memory ran out" if killed else ""
+    return f"the job {f'was {end}' if code < 0 else f'ended with exit code {code}, as if {end}'}{senders}"
 
 
 def ended_at(folder: Path, status: Status) -> str:
