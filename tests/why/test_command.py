@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,9 @@ def test_the_answer_for_people(tmp_path: Path) -> None:
     assert first.startswith("1. a GPU is slowed for heat or power [trainer/0.2 (n1)], weight ")
     steps = [int(line.split()[1]) for line in rest[:3]]
     assert steps == sorted(steps) and rest[0].startswith("    step 61  a GPU gets hotter")
+    # The median of the other ranks is no former value: no arrow leads from it.
+    (slow,) = [line for line in rest if "one rank works longer than the others" in line][:1]
+    assert re.search(r": \S+ against \S+, x\S+$", slow), slow
     assert "    look at: node/gpu_temp, node/gpu_sm_clock and node/gpu_throttle of that node" in rest
     assert any(line.startswith("2. unknown at node, weight 4") for line in rest)
     assert any(line.startswith("not logged, would decide: node/gpu_sm_clock") for line in rest)

@@ -108,8 +108,9 @@ class Text:
 
     def _evidence(self, one: Evidence, at: str) -> str:
         step = "" if one.onset is None else f"step {one.onset.step}  "
-        says = self._clean(self._graph.signs[one.sign].says, 100)
-        size = f": {size_text(one.size)}" if one.size is not None else ""
+        sign = self._graph.signs[one.sign]
+        says = self._clean(sign.says, 100)
+        size = f": {size_text(one.size, of_peers=sign.test == 'apart')}" if one.size is not None else ""
         place = f" at {self._clean(one.rank, 60)}" if one.rank and one.rank != at else ""
         whole = f"{step}{says}{place}{size}"
         return whole if len(INDENT + whole) <= WIDTH else f"{step}{says}{size}"
@@ -156,12 +157,13 @@ def _matters(found: JudgedPart) -> bool:
     return found.part.wanted or found.verdict == AGAINST
 
 
-def size_text(size: Size) -> str:
-    """A value against what is usual; without any value before it, against its bound."""
+def size_text(size: Size, *, of_peers: bool) -> str:
+    """A value after what is usual, beside that of its peers, or beside its bound where no value was before it."""
     if size.usual is None:
         bound = "" if size.bound is None else f", bound {number(size.bound)}"
         return f"{number(size.value)}{bound}"
-    text = f"{number(size.usual)} -> {number(size.value)}"
+    value, usual = number(size.value), number(size.usual)
+    text = f"{value} against {usual}" if of_peers else f"{usual} -> {value}"
     if size.ratio is not None and (size.ratio >= 2 or size.ratio <= 0.5):
         return f"{text}, x{number(size.ratio)}"
     return text if size.deviations is None or size.deviations < 2 else f"{text}, {size.deviations:.0f} spreads"
