@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlship_sidecar.alerts.rules import rules_of
+from rlship_sidecar.alerts.signals import Signal
+from rlship_sidecar.alerts.words import words_of
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from tests.kit.files import CLOSE, T0, barrier, file, log, rollback
@@ -56,15 +58,48 @@ def test_the_list(folder: Path) -> None:
     """Episodes that go on come first, with what happened, the values and where to look."""
     told = run(folder)
     assert told.exit_code == 0, told.output
-    head, first, values, about, look, second, *rest = told.stdout.splitlines()
+    head, first, about, values, look, second, *rest = told.stdout.splitlines()
     assert head == "run: 2 episodes, 1 going on, up to step 7"
     assert first.startswith("  firing      warning   high, from step 6, fired at 7 (")
-    assert (values, about, look) == ("      it 20", "      x is high", "      look at: at x")
+    assert (about, values, look) == ("      x is high", "      it 20: trainer/x", "      look at: at x")
     assert second.startswith("  resolved    warning   high, steps 1..2, fired at 2 (")
-    assert rest[:2] == ["      it 20", "      x is high"]
+    assert rest[:2] == ["      x is high", "      it 20: trainer/x"]
     (blind,) = rest[2:]
     assert blind.startswith("  16 rules saw none of their metrics: divergence, memory, ")
     assert blind.endswith(f", host_memory; rlship alerts test {folder} lists the signals")
+
+
+def test_each_signal_of_the_package_has_words(tmp_path: Path) -> None:
+    """A newcomer reads what was looked at, in the catalogue's words; the list has them below the episode."""
+    for rule in rules_of():
+        for signal in rule.signals:
+            meaning, bracket, name = words_of(signal).partition(" (")
+            assert (meaning and bracket and name) or not signal.metrics or signal.kind == "stalled", signal.name
+    made = experiment(tmp_path / "run", rows([0.0, 0.0, 3.0, 0.0], key="zz_rlship/ledger/version_disagrees"))
+    assert "      versions 3: groups or processes whose weights are not those of their version (zz_" in run(made).stdout
+
+
+@pytest.mark.parametrize(
+    ("signal", "words"),
+    [
+        (Signal("it", "level", ("train/kl_ref",)), "KL divergence of the policy from the reference (train/kl_ref)"),
+        (
+            Signal("it", "above", ("bal/rank_tokens/max", "bal/rank_tokens"), less="a", of="b", high=1),
+            "tokens that a rank got to work on ((bal/rank_tokens/max less a) / b)",
+        ),
+        (Signal("it", "growth", ("my/own", "eval/score"), window=8), "change of my/own or eval/score over 8 values"),
+        (Signal("it", "equal", ("x",), to="y"), "x less y"),
+        (
+            Signal("it", "invariant", ("train/loss/nonfinite",), high=0),
+            "values that were not finite of: loss that is optimised (train/loss/nonfinite)",
+        ),
+        (Signal("it", "stalled", ("perf/stage_s/eval",)), "seconds since the step before"),
+        (Signal("it", "shift"), "seconds that a step takes"),
+    ],
+)
+def test_the_words_of_a_signal(signal: Signal, words: str) -> None:
+    """They say what the first metric means, if the catalogue has it, and of which metrics the value is made."""
+    assert words_of(signal) == words
 
 
 def test_rules_that_see_a_metric_are_not_named(folder: Path) -> None:

@@ -169,6 +169,10 @@ def test_only_what_a_notifier_wants(tmp_path: Path) -> None:
             there.wait(1)
             assert made.drain(10)
             assert [path for path, _, _ in there.taken] == ["/c"]
+            tell(made, replace(episode(), severity="critical"))  # what was a warning is new to "a" alone
+            there.wait(2)
+            assert made.drain(10)
+            assert [path for path, _, _ in there.taken] == ["/c", "/a"]
 
 
 # Receivers that fail --------------------------------------------------------------------------------------------------

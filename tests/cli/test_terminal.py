@@ -353,7 +353,7 @@ def test_what_was_not_finite_is_reported_once() -> None:
     assert terminal.lines(later, more) == ["trainer: loss was not finite: r0-1, 3 rows, steps 5..7"]
 
 
-def test_episodes_are_reported_when_they_begin_and_end() -> None:
+def test_episodes_are_reported_when_they_begin_get_worse_and_end() -> None:
     """First of all, with rule, place and values; and on top of the table while they go on. Hostile text is escaped."""
     one = AlertStatus("i", "imbalance", "warning", "firing", "trainer/0.3\x1b", 5, 7, 0.0, 9, {"slow": 41.7})
     before, after = a_status(), a_status(alerts=[one], episodes=1)
@@ -362,6 +362,9 @@ def test_episodes_are_reported_when_they_begin_and_end() -> None:
     assert terminal.lines(after, a_status(alerts=[replace(one, last_step=10)])) == []
     assert terminal.lines(after, before) == [f"over: {words}"]
     assert terminal.columns(after)[1] == f"alert: {words}"
+    critical = a_status(alerts=[replace(one, severity="critical")])
+    assert terminal.lines(after, critical) == [f"worse: {words.replace('warning', 'critical')}"]
+    assert terminal.lines(critical, critical) == [] == terminal.lines(critical, after)
     calm = replace(one, state="clearing")
     assert terminal.alert(calm) == words.replace("step 5", "step 5, calm since step 9")
 

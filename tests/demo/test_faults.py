@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.incidents.found import episodes_of, rows_of
+from rlship_formats.catalogue.metrics import lookup_evidence
 from rlship_sidecar.demo import faults
 from rlship_sidecar.demo.faults import FAULTS
 from rlship_sidecar.demo.job import Job, members, wiring
@@ -61,7 +62,9 @@ def test_an_unknown_fault_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_without_a_fault_keeps_a_clean_ledger(tmp_path: Path) -> None:
-    """In the same job without a fault every group is trained on once, as it was generated and rewarded."""
+    """In the same job without a fault every group is trained on once, as it was generated and rewarded. The trainer
+    logs no metric of the catalogue under two names.
+    """
     plan = JobPlan(steps=12, pace_s=0.0, fault=faults.NONE)
     with Job(tmp_path / "job", tmp_path / "logs", plan) as job:
         assert job.wait() is None
@@ -75,6 +78,10 @@ def test_a_job_without_a_fault_keeps_a_clean_ledger(tmp_path: Path) -> None:
         "trained_samples": 12 * 16 * 6,
     }
     assert episodes_of(rows)[0] == []
+    keys = {key.partition("/")[2] for row in rows.every if row.unit.actor == "trainer" for key in row.values}
+    known = [entry.name for key in keys if (entry := lookup_evidence("trainer", key, "trainer")) is not None]
+    assert {"train/loss", "train/grad_norm", "train/entropy", "train/kl_ref"} <= {*known}
+    assert len(known) == len({*known}), sorted(keys)
 
 
 @pytest.mark.parametrize("fault", long(*(fault for fault in SEEN if fault != faults.SWAPPED_REWARDS)))

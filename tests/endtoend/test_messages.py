@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.endtoend.evidence import check_rows, newest, remove, shipped, state_o
 from tests.endtoend.hostile import closed, metrics, opened
 from tests.endtoend.job import Worker, crew
 from tests.endtoend.sidecar import Sidecar, rlship, watching
+
+RULE = (("high", 3), ("higher", 7))
 
 
 def an_experiment(folder: Path, steps: int = 3) -> Path:
@@ -26,6 +29,10 @@ def an_experiment(folder: Path, steps: int = 3) -> Path:
 
 def has_step(experiment: Path, step: int, actor: str = "trainer") -> bool:
     return Unit(actor, "step", step) in newest(shipped(experiment))
+
+
+def says(sidecar: Sidecar, words: str) -> bool:
+    return words in sidecar.said()
 
 
 def log(worker: Worker, step: int) -> None:
@@ -243,3 +250,30 @@ def test_a_lease_from_another_host_does_not_hold_up_the_others(tmp_path: Path) -
         assert time.monotonic() - began < ttl_s
     check_rows(moved, shipped(moved))
     check_rows(outputs / "good", shipped(outputs / "good"))
+
+
+def test_an_alert_that_becomes_critical_is_said_once(tmp_path: Path) -> None:
+    """The lines of `watch` say that it fires, that it is critical now, and that it is over."""
+    experiment, home = tmp_path / "job", tmp_path / "home"
+    kinds = "".join(f'{name} = {{ kind = "above", metric = "trainer/loss", high = {high} }}\n' for name, high in RULE)
+    experiment.mkdir()
+    (experiment / "rlship.toml").write_text(
+        f'[alert.high]\nwarning = "high"\ncritical = "higher"\nclear = 2\n[alert.high.signals]\n{kinds}'
+    )
+    values = [1, 1, 5, 5, 9, 9, 1, 1, 1]
+    words = {3: "alert: warning high since step 2: high 5", 5: "worse: critical high since step 2: high 5"}
+    with (
+        crew(experiment, "trainer", 1) as (worker,),
+        watching(experiment, home=home, settings={"RLSHIP_ALERTS": "true"}) as sidecar,
+    ):
+        for step, value in enumerate(values):
+            worker.log({"loss": float(value)}, step)
+            worker.barrier(step)
+            worker.flush()
+            if step in words:
+                sidecar.until(partial(says, sidecar, words[step]))
+        sidecar.until(partial(says, sidecar, "over: critical high"))
+        worker.end()
+        assert sidecar.stop() == 0, sidecar.said()
+        said = [line.split(" ", 2)[2] for line in sidecar.said().splitlines() if "high since step 2" in line]
+    assert [line.partition(":")[0] for line in said] == ["alert", "worse", "over"]

@@ -95,12 +95,25 @@ def test_a_run_within_a_run_has_the_hook_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("watch", [[], ["--watch"]])
 def test_a_command_that_cannot_run(tmp_path: Path, watch: list[str]) -> None:
-    """The exit codes are those of a shell: 127 for a program that is not there, 126 for one that is no program."""
+    """The exit codes are those of a shell: 127 for a program that is not there, 126 for one that is no program. Nothing
+    new is left, whether a look or only the start shows it, and a folder that was there stays.
+    """
+    (tmp_path / "kept").mkdir()
     (tmp_path / "text").write_text("text")
-    done = run(tmp_path, *watch, "--dir", "x", "./missing")
-    assert done.returncode == 127 and "./missing cannot be run: No such file or directory" in done.stderr
-    done = run(tmp_path, *watch, "--dir", "x", "./text")
-    assert done.returncode == 126 and "./text cannot be run: Permission denied" in done.stderr
+    (tmp_path / "lost").write_text("#!/no/such/program\n")
+    (tmp_path / "lost").chmod(0o755)
+    before = sorted(tmp_path.iterdir())
+    for folder, command, code, why in (
+        (["--dir", "new/x"], "./missing", 127, "No such file or directory"),
+        ([], "no-such-command", 127, "No such file or directory"),
+        (["--dir", "x"], "./text", 126, "Permission denied"),
+        ([], "./lost", 127, "No such file or directory"),
+        (["--dir", "kept"], "./lost", 127, "No such file or directory"),
+    ):
+        done = run(tmp_path, *watch, *folder, "--", command)
+        assert done.returncode == code
+        assert f"rlship: {command} cannot be run: {why}\n  nothing ran, and no new folder is left; " in done.stderr
+        assert sorted(tmp_path.iterdir()) == before
 
 
 def test_several_nodes_need_a_name(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from rlship.hook.environment import SITE
 from rlship_sidecar.cli.whereabouts import seen_at
+from rlship_sidecar.launch.ended import by_signal
 from rlship_sidecar.report.status import read_status
 from tests.kit.files import barrier, experiment, file, log
 from tests.kit.waiting import wait_until
@@ -46,6 +47,36 @@ def test_a_rank_that_never_logs_holds_nothing_back(tmp_path: Path) -> None:
     assert process.returncode == 0
     found = [row for row in rows(tmp_path / "run") if row["kind"] == "step"]
     assert [(row["index"], row["coverage"]["absent"]) for row in found] == [(step, ["0.1"]) for step in range(3)]
+
+
+def test_a_killed_job_is_named(tmp_path: Path) -> None:
+    """After kill -9 the last lines name the signal, the step at which each actor ended, and what to do next."""
+    more = "g = rlship.init(actor='generator', name='g'); g.log({'busy_s': 1.0}, step=4); g.flush()"
+    code = logs(f"{more}; import os; os.kill(os.getpid(), 9)")
+    with started(tmp_path, *JOB, code) as process:
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGKILL
+    killed, steps = err.splitlines()[-2:]
+    assert killed.startswith("rlship: the job was killed by SIGKILL (signal 9): "), err
+    ended = "trainer step 2, generator step 4"
+    assert steps == f"rlship: {tmp_path}/run ended at {ended}; to look for the cause: rlship why {tmp_path}/run", err
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (0, ""),
+        (1, ""),
+        (128, ""),
+        (255, ""),
+        (-11, "the job was ended by SIGSEGV (signal 11)"),
+        (-40, "the job was ended by signal 40"),
+        (143, "the job ended with exit code 143, as if ended by SIGTERM (signal 15)"),
+    ],
+)
+def test_signals_by_exit_codes(code: int, said: str) -> None:
+    """A shell whose command a signal ended says so by its exit code; other codes name no signal."""
+    assert by_signal(code) == said
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,9 @@ def test_the_answer_for_people(tmp_path: Path) -> None:
     assert first.startswith("1. a GPU is slowed for heat or power [trainer/0.2 (n1)], weight ")
     steps = [int(line.split()[1]) for line in rest[:3]]
     assert steps == sorted(steps) and rest[0].startswith("    step 61  a GPU gets hotter")
+    # The median of the other ranks is no former value: no arrow leads from it.
+    (slow,) = [line for line in rest if "one rank works longer than the others" in line][:1]
+    assert re.search(r": \S+ against \S+, x\S+$", slow), slow
     assert "    look at: node/gpu_temp, node/gpu_sm_clock and node/gpu_throttle of that node" in rest
     assert any(line.startswith("2. unknown at node, weight 4") for line in rest)
     assert any(line.startswith("not logged, would decide: node/gpu_sm_clock") for line in rest)
@@ -213,6 +217,10 @@ def test_json_is_complete(tmp_path: Path) -> None:
     weights = [one["weight"] for one in said["causes"]]
     assert weights == sorted(weights, reverse=True)
     assert set(said["signs"]) | set(said["absent"]) | set(said["not_logged"]) <= set(graph_of().signs)
+    # How much of a further cause's weight is there only because other signs do not show.
+    second = said["causes"][1]
+    assert second["cause"] == "scorer_hangs" and second["weight"] == pytest.approx(8.0)
+    assert "2. a scorer hangs [reward], weight 8 (1.28 by what shows)" in run(tmp_path).stdout.splitlines()
     again = run(tmp_path, "--json").stdout
     assert json.loads(again) == said and again == run(tmp_path, "--json").stdout
 
@@ -286,6 +294,18 @@ def test_a_metric_and_a_step(folder: Path) -> None:
         in run(folder, "--from", "1", "--to", "30").stdout
     )
     assert "train/grad_norm did not leave its usual" in run(folder, "--metric", "train/grad_norm").stdout
+
+
+def test_a_bound_is_called_one(tmp_path: Path) -> None:
+    """Where a sign shows from the first value on, nothing came before it: the bound stands after the value, and no
+    arrow leads from it.
+    """
+    made = [row(at, {"reward/zero_std_frac": 1.0, "reward/total": 0.0}, t=T0 + at, number=at) for at in range(40)]
+    folder = experiment(tmp_path / "run", made)
+    assert "all rewards are equal: 1, bound 0.98\n" in run(folder).stdout
+    (found,) = map(json.loads, run(folder, "--json").stdout.splitlines())
+    size = found["signs"]["all_same"]["size"]
+    assert (size["value"], size["usual"], size["bound"]) == (1.0, None, 0.98)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.catalogue.metrics import lookup
+from rlship_sidecar.alerts.words import entry_of
 from rlship_sidecar.config import CONFIG_FILE, load
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.why import graph
@@ -44,7 +45,7 @@ def test_every_metric_of_it_is_known() -> None:
     for sign in PACKAGED.signs.values():
         for name in (*sign.metrics, *filter(None, (sign.less, sign.of))):
             bare = name.removesuffix("/nonfinite").partition("/")
-            known = graph.entry_of(name.removesuffix("/nonfinite")) or lookup(bare[0], bare[2])
+            known = entry_of(name.removesuffix("/nonfinite")) or lookup(bare[0], bare[2])
             own = name in OWN or name.startswith("zz_rlship/ledger/") or name == "generator/policy_lag"
             assert known is not None or own, (sign.name, name)
 

@@ -171,14 +171,17 @@ def _as_text(source: ExperimentTables, history: History) -> Iterator[str]:
         return
     going_on = sum(one.state in _GOING_ON for one in episodes)
     yield f"{name}: {counted(len(episodes), 'episode')}, {going_on} going on, up to step {last.step}"
+    from rlship_sidecar.alerts.words import words_of
+
     rules = {rule.name: rule for rule in history.rules}
     for one in episodes:
         yield f"  {_headline(one)}"
-        if one.evidence:
-            yield f"      {', '.join(f'{signal} {value:.4g}' for signal, value in one.evidence)}"
         rule = rules[one.rule]
         if rule.about:
             yield f"      {clean(rule.about, 500)}"
+        signals = {signal.name: signal for signal in rule.signals}
+        for name, value in one.evidence:
+            yield f"      {name} {value:.4g}: {clean(words_of(signals[name]), 300)}"
         if rule.look and one.state in _GOING_ON:
             yield f"      look at: {clean(rule.look, 500)}"
 

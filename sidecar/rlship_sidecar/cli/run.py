@@ -52,9 +52,10 @@ def run(
     The code stays as it is, and its Python need not have rlship. Output, signals and exit code are the command's.
     """
     from rlship_sidecar.launch import command as starting
-    from rlship_sidecar.launch.folder import choose
+    from rlship_sidecar.launch.folder import choose, kept_if_started
     from rlship_sidecar.launch.nodes import crowd
 
+    starting.require(command, os.environ)
     others = crowd(os.environ, command)
     if watch and others.is_first:
         from rlship_sidecar.launch.beside import require_packages
@@ -64,21 +65,21 @@ def run(
     folder = choice.folder
     if folder.exists() and not folder.is_dir():
         raise UsageProblem(f"{folder} is not a folder", "name the experiment's folder: rlship run --dir DIR")
-    if watch and others.is_first:
-        from rlship_sidecar.launch.run import run_watched
+    with kept_if_started(choice.made):
+        if watch and others.is_first:
+            from rlship_sidecar.launch.run import run_watched
 
-        code = run_watched(command, folder, actor or "", os.environ, _say, alone=not others.several)
-        context.exit(code)
-    from rlship.hook.environment import with_hook
-    from rlship.registry import is_off
+            context.exit(run_watched(command, folder, actor or "", os.environ, _say, alone=not others.several))
+        from rlship.hook.environment import with_hook
+        from rlship.registry import is_off
 
-    if others.is_first and is_off():
-        _say("RLSHIP_DISABLE is set: nothing of this run is recorded")
-    elif others.is_first:
-        _say(f"this run is in {folder}{_why(choice.by)}; to ship it: rlship watch {shlex.quote(str(folder))}")
+        if others.is_first and is_off():
+            _say("RLSHIP_DISABLE is set: nothing of this run is recorded")
+        elif others.is_first:
+            _say(f"this run is in {folder}{_why(choice.by)}; to ship it: rlship watch {shlex.quote(str(folder))}")
 
-    sys.stdout.flush()
-    starting.become(command, with_hook(os.environ, str(folder), actor or ""))
+        sys.stdout.flush()
+        starting.become(command, with_hook(os.environ, str(folder), actor or ""))
 
 
 def _why(by: str) -> str:

@@ -1,4 +1,6 @@
-"""What the job logs beside its own metrics if it is to have a fault: the catalogue's names, which alerts know."""
+"""What the job logs beside its own metrics if it is to have a fault: the catalogue's names, which alerts know. Of
+its loss, entropy, KL and gradient norm the catalogue knows the names that the job has for them anyway.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,6 @@ def log_trained(
     rate: float,
 ) -> None:
     """A trainer rank's step. `off` are the differences of log-probabilities, `times` how long it worked and waited."""
-    finite = not plan.has(faults.NONFINITE_GRADIENT, step)
     ratios = [math.exp(min(20.0, max(-20.0, one))) for one in off]
     versions = [group["version"] for group in groups]
     wrong = plan.has(faults.WRONG_MASK, step)
@@ -75,10 +76,6 @@ def log_trained(
     whole = sum(len(answer) for group in groups for answer in group["answers"])
     rlship.log(
         {
-            "train/loss": learned.loss if finite else math.nan,
-            "train/entropy": learned.entropy,
-            "train/kl_ref": learned.kl,
-            "train/clip_frac": learned.clip_frac,
             "correctness/rollout_train_logp_diff": sum(map(abs, off)) / len(off),
             "correctness/is_ess": sum(ratios) ** 2 / (len(ratios) * sum(ratio * ratio for ratio in ratios)),
         },
@@ -87,9 +84,8 @@ def log_trained(
     )
     rlship.log(
         {
-            "train/grad_norm": learned.norm if finite else math.nan,
             "train/lr": rate,
-            "train/skipped_steps": int(not finite),
+            "train/skipped_steps": int(plan.has(faults.NONFINITE_GRADIENT, step)),
             "correctness/response_mask_ratio": shown / whole,
             "async/staleness": [step - version for version in versions],
             "bal/rank_tokens": learned.tokens,

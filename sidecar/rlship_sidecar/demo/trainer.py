@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -51,8 +52,14 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
                 time.sleep(2 * (plan.device_s + 0.1))
             if rank == faults.CULPRIT and plan.has(faults.MEMORY_LEAK, step):
                 kept.append(bytes([1]) * LEAK)
+        finite = not plan.has(faults.NONFINITE_GRADIENT, step)
         rlship.log(
-            {"loss": learned.loss, "entropy": learned.entropy, "kl": learned.kl, "clip_frac": learned.clip_frac},
+            {
+                "loss": learned.loss if finite else math.nan,
+                "entropy": learned.entropy,
+                "kl": learned.kl,
+                "clip_frac": learned.clip_frac,
+            },
             step=step,
             weight=learned.tokens,
         )
@@ -60,7 +67,7 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
             {
                 "reward": scores,
                 "advantage": gains,
-                "grad_norm": learned.norm,
+                "grad_norm": learned.norm if finite else math.nan,
                 "tokens": learned.tokens,
                 "policy_version": step,
                 "busy_s": time.monotonic() - began,

@@ -13,6 +13,10 @@ from typing import NoReturn
 from rlship_sidecar.errors import RlshipError
 
 NOT_FOUND, NOT_RUN = 127, 126  # as shells, `env` and `nohup` end
+_WAYS = {
+    NOT_FOUND: "give a program that is on PATH, or the path of one",
+    NOT_RUN: "make the file a program (chmod +x, and a first line such as #!/bin/sh), or name what runs it",
+}
 # Python ignores these signals, and a program inherits what is ignored.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 _PR_SET_PDEATHSIG = 1
@@ -22,8 +26,21 @@ class CannotStart(RlshipError):
     """The command cannot be run. Exit code 127 if there is no such program, else 126."""
 
     def __init__(self, command: Sequence[str], error: OSError) -> None:
-        super().__init__(f"{command[0]} cannot be run: {os.strerror(error.errno or 0)}", "")
         self.exit_code = NOT_FOUND if error.errno in (errno.ENOENT, errno.ENOTDIR) else NOT_RUN
+        way = _WAYS[self.exit_code]
+        super().__init__(
+            f"{command[0]} cannot be run: {os.strerror(error.errno or 0)}",
+            f"nothing ran, and no new folder is left; {way}",
+        )
+
+
+def require(command: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Raise CannotStart where no file that may be run has the command's name. Whether it is a program shows later."""
+    name = command[0]
+    places = [""] if os.path.dirname(name) else os.get_exec_path(dict(environ))
+    found = [path for place in places if os.path.exists(path := os.path.join(place, name))]
+    if not any(os.path.isfile(path) and os.access(path, os.X_OK) for path in found):
+        raise CannotStart(command, OSError(errno.EACCES if found else errno.ENOENT, ""))
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:

@@ -6,11 +6,13 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlship_sidecar.errors import RlshipError, UsageProblem
+from rlship_sidecar.launch.command import CannotStart
 from rlship_sidecar.launch.nodes import Crowd, job_name
 
 OUTPUTS = Path("outputs")
@@ -21,10 +23,13 @@ _MODULE_FLAGS = ("-m", "--module")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An absolute `folder`, and `by` what it was chosen: a flag, a variable, or "" for a new one."""
+    """An absolute `folder`, and `by` what it was chosen: a flag, a variable, or "" for a new one. `made` are the
+    folders that were made for it, the innermost first.
+    """
 
     folder: Path
     by: str
+    made: tuple[Path, ...] = ()
 
 
 def choose(asked: Path | None, environ: Mapping[str, str], command: Sequence[str], others: Crowd) -> Choice:
@@ -47,7 +52,8 @@ def choose(asked: Path | None, environ: Mapping[str, str], command: Sequence[str
             f"add the same --dir for all of them, on a filesystem that they share: rlship run --dir {name} -- "
             f"{_short(command)}",
         )
-    return Choice(_new(OUTPUTS, name_of(command)), "")
+    made = _new(OUTPUTS, name_of(command))
+    return Choice(made[0], "", made)
 
 
 def name_of(command: Sequence[str]) -> str:
@@ -68,22 +74,53 @@ def plain(text: str) -> str:
     return "_" + kept[1:] if kept.startswith(".") else kept or "job"
 
 
-def _new(above: Path, name: str) -> Path:
-    """A folder that no other job has; it is made, so that the next one does not take it."""
+def make(folder: Path) -> tuple[Path, ...]:
+    """Make a folder with those above it, unless it is there. Returns what was made, the innermost first."""
+    try:
+        made = _missing(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise _cannot_be_made(folder, problem) from problem
+    return made
+
+
+@contextmanager
+def kept_if_started(made: Iterable[Path]) -> Iterator[None]:
+    """Remove the folders that were made for a command, up to one that holds something by now, if it cannot start."""
+    try:
+        yield
+    except CannotStart:
+        with suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+        raise
+
+
+def _missing(folder: Path) -> tuple[Path, ...]:
+    return tuple(one for one in (folder, *folder.parents) if not one.exists())
+
+
+def _cannot_be_made(folder: Path, problem: OSError) -> RlshipError:
+    return RlshipError(f"{folder} cannot be made: {problem.strerror}", "name a folder that you may write to: --dir DIR")
+
+
+def _new(above: Path, name: str) -> tuple[Path, ...]:
+    """A folder that no other job has, with those above it that were made; it is made, so that the next job does not
+    take it.
+    """
     dated = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1, 1000):
         folder = _absolute(above / (dated if number == 1 else f"{dated}-{number}"))
         try:
+            above_it = _missing(folder.parent)
             folder.mkdir(parents=True)
         except FileExistsError:
             if folder.parent.is_dir():
                 continue
             raise RlshipError(f"{folder.parent} is not a folder", "name another one: rlship run --dir DIR") from None
         except OSError as problem:
-            raise RlshipError(
-                f"{folder} cannot be made: {problem.strerror}", "name a folder that you may write to: --dir DIR"
-            ) from problem
-        return folder
+            raise _cannot_be_made(folder, problem) from problem
+        return folder, *above_it
     raise RlshipError(f"there are too many folders called {dated}", "name another one: rlship run --dir DIR")
 
 

@@ -17,6 +17,8 @@ from rlship.hook.environment import with_hook
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.launch import command as starting
 from rlship_sidecar.launch.beside import RARELY_S, Beside, Say, nothing, outcome, runs_of
+from rlship_sidecar.launch.ended import by_signal, ended_at
+from rlship_sidecar.launch.folder import kept_if_started, make
 from rlship_sidecar.launch.relay import Relay
 
 SETTLE_S = 10.0  # for so long the other nodes' last lines are waited for
@@ -34,12 +36,11 @@ def run_watched(
     The sidecar ends at most `drain_s` after the command. `alone`: no other node writes into `folder`. Raises
     RlshipError if the folder or the command cannot be used.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise RlshipError(
-            f"{folder} cannot be made: {problem.strerror}", "name a folder that you may write to: --dir DIR"
-        ) from problem
+    with kept_if_started(make(folder)):
+        return _run(command, folder, actor, environ, say, alone=alone)
+
+
+def _run(command: Sequence[str], folder: Path, actor: str, environ: Mapping[str, str], say: Say, *, alone: bool) -> int:
     began = time.time() - CLOCK_S
     sys.stdout.flush()
     sys.stderr.flush()
@@ -52,7 +53,7 @@ def run_watched(
         child = starting.start(command, with_hook(environ, str(folder), actor), relay.mask)
         beside = Beside(folder, began, relay.mask, say, lambda run: _settings(run)[1])
         status = _attend(child, relay, beside, say)
-        _deliver(folder, began, relay, beside, say, alone=alone)
+        _deliver(folder, began, relay, beside, say, alone=alone, code=os.waitstatus_to_exitcode(status))
     finally:
         relay.close()
     return starting.end_as(status)
@@ -77,8 +78,11 @@ def _attend(child: int, relay: Relay, beside: Beside, say: Say) -> int:
             say(f"the sidecar: {type(error).__name__}: {error}; the job goes on")
 
 
-def _deliver(folder: Path, began: float, relay: Relay, beside: Beside, say: Say, *, alone: bool) -> None:
-    """Let the sidecar deliver what is there, for `drain_s` at most, and print the outcome of each run."""
+def _deliver(folder: Path, began: float, relay: Relay, beside: Beside, say: Say, *, alone: bool, code: int) -> None:
+    """Let the sidecar deliver what is there, for `drain_s` at most, and print the outcome of each run.
+
+    `code` is the command's exit code, negative for the signal that ended it.
+    """
     ended = time.monotonic()
     try:
         from rlship_sidecar.report.status import read_status
@@ -98,12 +102,18 @@ def _deliver(folder: Path, began: float, relay: Relay, beside: Beside, say: Say,
             say(f"the job ended; delivering its last rows, for {drain_s:g} s at most (Ctrl-C leaves the rest)")
             _wait(relay, deadline, beside.has_ended)
         beside.end_at_once()
-        runs = runs_of(folder, began)
-        for run in runs:
-            for line in outcome(run, read_status(_settings(run)[1])):
+        runs = {run: read_status(_settings(run)[1]) for run in runs_of(folder, began)}
+        for run, status in runs.items():
+            for line in outcome(run, status):
                 say(line)
         if not runs:
             say(nothing(folder))
+        if cause := by_signal(code):
+            say(cause)
+            known = {run: status for run, status in runs.items() if status is not None}
+            cut = {run: status for run, status in known.items() if not status.finished}
+            for run, status in (cut or known).items():
+                say(ended_at(run, status))
     except Exception as error:  # noqa: BLE001 - the job has ended well or badly, whatever happens here
         beside.end_at_once()
         say(f"the sidecar's end: {type(error).__name__}: {error}")

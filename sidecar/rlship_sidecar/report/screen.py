@@ -32,6 +32,7 @@ from rlship_sidecar.report.status import (
     WriterStatus,
 )
 from rlship_sidecar.report.terminal import (
+    CRITICAL,
     MAX_ERROR_CHARS,
     REPORT_AFTER_S,
     RankNames,
@@ -57,7 +58,7 @@ from rlship_sidecar.report.trends import evenly
 from rlship_sidecar.rows import ALIGNED, CLOCK
 from rlship_sidecar.tally import OWN_ACTOR
 
-FIRING, CRITICAL = "firing", "critical"
+FIRING = "firing"
 BARS = "▁▂▃▄▅▆▇█"
 LATELY_SILENT_S = 3600.0  # for so long an experiment without news has details, because it may hang or go on
 LATELY_WRONG = 100  # for so many steps a metric that a rank left out, or that was not finite, is trouble; then a note

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # msgspec would slow down `rlship --help`
         WriterStatus,
     )
 
+CRITICAL = "critical"  # the severity of an alert
 COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
 WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
 NOTHING = "-"
@@ -324,9 +325,11 @@ def alert(one: AlertStatus) -> str:
 
 
 def _alert_changes(previous: Status | None, current: Status) -> list[str]:
-    """The episodes that began and those that are not there any more."""
+    """The episodes that began, those that are critical now, and those that are not there any more."""
     before = {one.id: one for one in previous.alerts} if previous else {}
     found = [f"alert: {alert(one)}" for one in current.alerts if one.id not in before]
+    worse = [one for one in current.alerts if one.id in before and one.severity != before[one.id].severity]
+    found += [f"worse: {alert(one)}" for one in worse if one.severity == CRITICAL]
     now = {one.id for one in current.alerts}
     return found + [f"over: {alert(one)}" for id, one in before.items() if id not in now]
 
@@ -404,6 +407,12 @@ def _place(actor: ActorStatus, streams: Mapping[str, StreamStatus]) -> str:
     if actor.step is not None or stream is None:
         return f"step {_number(actor.step)}"
     return _reach(stream)
+
+
+def reach_of(status: Status, actor: str) -> str:
+    """How far the rows of an actor without steps of its own reach."""
+    stream = _by_actor(status).get(actor)
+    return NOTHING if stream is None else _reach(stream)
 
 
 def _reach(stream: StreamStatus) -> str:

@@ -13,10 +13,11 @@ from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.expression import Name
 from rlship_sidecar.alerts.rules import Rule
 from rlship_sidecar.alerts.signals import Signal
+from rlship_sidecar.alerts.words import entry_of
 from rlship_sidecar.rows import Row
 from rlship_sidecar.similar import similar
 from rlship_sidecar.why.evidence import Evidence, observe
-from rlship_sidecar.why.graph import BOTH, DOWN, UP, Graph, entry_of
+from rlship_sidecar.why.graph import BOTH, DOWN, UP, Graph
 from rlship_sidecar.why.ranking import Around, Explanation, rank, symptoms_of
 from rlship_sidecar.why.window import LAGS, Survey, Window, families_of, window_of
 

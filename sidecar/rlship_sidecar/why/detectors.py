@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from rlship_sidecar.alerts.frames import RankValues, StepFrame
 from rlship_sidecar.alerts.signals import START, UNKNOWN, Signal, SignalAnswer, State, apart, ask, median
-from rlship_sidecar.why.graph import DOWN, Sign, entry_of
+from rlship_sidecar.alerts.words import entry_of
+from rlship_sidecar.why.graph import DOWN, Sign
 
 SAME = (3, 5)  # a rank is apart in 3 of 5 frames
 LASTING_Z, GROWTH, LASTS = 4.0, 60, (2, 3)  # spreads, window and frames of a change that is slow or for good

@@ -26,7 +26,8 @@ USUAL = 50  # values before a change that are its healthy baseline
 
 
 class Size(NamedTuple):
-    """How much a value changed: against `usual`, the median of healthy values, or that of its peers, or its bound.
+    """How much a value changed: against `usual`, the median of healthy values, or that of its peers. Where no value was
+    there before, `usual` is None, and `bound` is what the value should not pass, if there is such a number.
 
     `ratio` is value / usual, and `deviations` how many times the usual spread lies between them; None where there is no
     such number.
@@ -36,6 +37,7 @@ class Size(NamedTuple):
     usual: float | None
     ratio: float | None
     deviations: float | None
+    bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ def _size(frames: Sequence[StepFrame], detector: Detector, stretch: SignStretch)
     usual = before[-USUAL:]
     down = detector.sign.direction == DOWN
     if not usual:
-        return Size((min if down else max)(values), _bound(detector), None, None)
+        return Size((min if down else max)(values), None, None, None, _bound(detector))
     level = median(sorted(usual))
     extreme = max(values, key=lambda value: (abs(value - level), value))
     value = extreme if detector.sign.direction == "both" else (min if down else max)(values)

@@ -15,9 +15,9 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from rlship_formats.catalogue.metrics import Metric, lookup
 from rlship_sidecar import bounded_toml
 from rlship_sidecar.alerts.rules import line_of
+from rlship_sidecar.alerts.words import entry_of
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.similar import similar
 
@@ -314,12 +314,6 @@ def _require_sizes(at: Path, sign: Sign) -> None:
             raise BadGraph(
                 (*at, sign.test), f"{name} has no usual floor", "add floor, the least difference that counts"
             )
-
-
-def entry_of(name: str) -> Metric | None:
-    """The catalogue's entry for the name of a metric, with or without a reduction after it."""
-    head, _, end = name.rpartition("/")
-    return lookup("", name) or (lookup("", head) if end else None)
 
 
 def _value(at: Path, kind: str, value: Any) -> Any:

@@ -68,6 +68,11 @@ class Candidate:
         return [one for one in self.found if one.verdict in verdicts]
 
     @property
+    def weight_of_shown(self) -> float:
+        """Its weight without what speaks for it only because other signs do not show."""
+        return self.weight / _silent(self.found)
+
+    @property
     def supporting(self) -> list[JudgedPart]:
         """What speaks for it and shows, in order of time."""
         shown = [one for one in self.of(FOR) if one.part.wanted]
@@ -275,19 +280,27 @@ def _weight(found: Sequence[JudgedPart]) -> float:
     or strong sign shows. Together such signs come to no more than one strong sign, and so do all weak ones against it.
     Of several decisive signs one is enough.
     """
-    weight, silent, doubt, distinctive = 1.0, 1.0, 1.0, False
+    weight, doubt = 1.0, 1.0
     decided = any(one.verdict == FOR and one.part.wanted and one.part.strength == DECISIVE for one in found)
     for one in found:
         if decided and one.verdict == AGAINST and one.part.strength == DECISIVE:
             continue  # one is enough
+        if one.verdict == AGAINST and one.part.strength == "weak":
+            doubt *= one.factor
+        elif one.verdict != FOR or one.part.wanted:
+            weight *= one.factor
+    return weight * max(doubt, 1 / MANY) * _silent(found)
+
+
+def _silent(found: Sequence[JudgedPart]) -> float:
+    """By how much all that does not show, and need not, multiplies a weight."""
+    if not any(one.verdict == FOR and one.part.wanted and one.part.strength != "weak" for one in found):
+        return 1.0
+    silent = 1.0
+    for one in found:
         if one.verdict == FOR and not one.part.wanted:
             silent *= one.factor
-        elif one.verdict == AGAINST and one.part.strength == "weak":
-            doubt *= one.factor
-        else:
-            weight *= one.factor
-            distinctive = distinctive or (one.verdict == FOR and one.part.strength != "weak")
-    return weight * max(doubt, 1 / MANY) * (min(silent, MANY) if distinctive else 1.0)
+    return min(silent, MANY)
 
 
 def _locality(ranks: Sequence[str], hosts: Mapping[str, str]) -> float:

@@ -14,7 +14,17 @@ from rlship_sidecar.alerts.episodes import Episode, Moment
 from rlship_sidecar.why.asking import Reply
 from rlship_sidecar.why.evidence import UNKNOWN, Evidence, Size
 from rlship_sidecar.why.graph import Graph
-from rlship_sidecar.why.ranking import AGAINST, EXPLAINED, FOR, OLD, OPEN, TOO_LATE, Candidate, Explanation, JudgedPart
+from rlship_sidecar.why.ranking import (
+    AGAINST,
+    EXPLAINED,
+    FOR,
+    OLD,
+    OPEN,
+    TOO_LATE,
+    Candidate,
+    Explanation,
+    JudgedPart,
+)
 
 WIDTH = 80
 MAX_SHOWN = 3  # causes
@@ -80,8 +90,10 @@ class Text:
         first, place = rank == 1, self._place(one, hosts)
         said = f"unknown at {place}" if one.cause is None else f"{one.cause.says}" + f" [{place}]" * bool(place)
         weight = f"weight {number(one.weight)}"
+        if not first and one.weight_of_shown < one.weight:
+            weight += f" ({number(one.weight_of_shown)} by what shows)"
         yield from self._wrapped(f"{rank}. {said}, {weight}", "", "   ", 2)
-        found = [answer.evidence[name] for name in answer.roots] if one.cause is None else self._shown(one)
+        found = [answer.evidence[name] for name in answer.roots] if one.cause is None else _shown(one, whole=first)
         for evidence in found[: MAX_EVIDENCE if first else 1]:
             yield self._fit(INDENT + self._evidence(evidence, one.place))
         if len(found) > MAX_EVIDENCE and first:
@@ -94,13 +106,11 @@ class Text:
             if text:
                 yield from self._wrapped(f"{what}: {text}", INDENT, INDENT + "  ", 2)
 
-    def _shown(self, one: Candidate) -> list[Evidence]:
-        return [found.evidence for found in one.supporting]
-
     def _evidence(self, one: Evidence, at: str) -> str:
         step = "" if one.onset is None else f"step {one.onset.step}  "
-        says = self._clean(self._graph.signs[one.sign].says, 100)
-        size = f": {size_text(one.size)}" if one.size is not None else ""
+        sign = self._graph.signs[one.sign]
+        says = self._clean(sign.says, 100)
+        size = f": {size_text(one.size, of_peers=sign.test == 'apart')}" if one.size is not None else ""
         place = f" at {self._clean(one.rank, 60)}" if one.rank and one.rank != at else ""
         whole = f"{step}{says}{place}{size}"
         return whole if len(INDENT + whole) <= WIDTH else f"{step}{says}{size}"
@@ -136,16 +146,24 @@ class Text:
         yield from lines
 
 
+def _shown(one: Candidate, *, whole: bool) -> list[Evidence]:
+    """What speaks for a cause and shows, in order of time; unless it is to be `whole`, the strongest of that alone."""
+    found = one.supporting if whole else sorted(one.supporting, key=lambda part: -part.factor)[:1]
+    return [part.evidence for part in found]
+
+
 def _matters(found: JudgedPart) -> bool:
     """False for a sign that the cause does not have and that came after the episode."""
     return found.part.wanted or found.verdict == AGAINST
 
 
-def size_text(size: Size) -> str:
-    """A value against what is usual."""
+def size_text(size: Size, *, of_peers: bool) -> str:
+    """A value after what is usual, beside that of its peers, or beside its bound where no value was before it."""
     if size.usual is None:
-        return number(size.value)
-    text = f"{number(size.usual)} -> {number(size.value)}"
+        bound = "" if size.bound is None else f", bound {number(size.bound)}"
+        return f"{number(size.value)}{bound}"
+    value, usual = number(size.value), number(size.usual)
+    text = f"{value} against {usual}" if of_peers else f"{usual} -> {value}"
     if size.ratio is not None and (size.ratio >= 2 or size.ratio <= 0.5):
         return f"{text}, x{number(size.ratio)}"
     return text if size.deviations is None or size.deviations < 2 else f"{text}, {size.deviations:.0f} spreads"
