@@ -126,6 +126,15 @@ def test_causes_that_cannot_lead_to_the_symptom_are_left_out() -> None:
     assert set(weights(answer(made, [shows("alone"), shows("first")], ()))) == {"a", "b", "unknown"}
 
 
+def test_a_cause_of_what_came_beside_the_episode_is_less_likely() -> None:
+    """A cause whose signs lead to the symptoms of other episodes alone is divided, over signs that are absent too."""
+    signs = {"near": sign("down"), "far": sign("later", "way"), "way": sign("down"), "later": sign(), "down": sign()}
+    made = graph(signs, near=cause(strong=["near"]), far=cause(strong=["far"]))
+    found = [shows("far", 92), shows("near", 98), shows("down"), shows("later", 103), without("way")]
+    assert weights(answer(made, found, beside={"later"})) == {"near": 8, "far": 8 / 2.5, "unknown": UNKNOWN_WEIGHT}
+    assert weights(answer(made, [*found[:-1], shows("way", 95)], beside={"later"}))["far"] == 8
+
+
 def test_a_sign_that_follows_from_another_one_is_explained_away() -> None:
     """Only for causes that do not explain the first one; and only in order, and soon enough."""
     made = graph(CHAIN, root=cause(strong=["first"]), late=cause(strong=["second"]))

@@ -182,6 +182,10 @@ class _Physics:
         """A sign and all to which it leads."""
         return self._graph.reached[sign]
 
+    def leads(self, sign: str, other: str) -> bool:
+        """Whether a sign that shows is another one, or leads to it over signs that are not absent."""
+        return sign == other or other in self._reach.get(sign, ())
+
     def follows(self, sign: str, other: str) -> bool:
         """Whether a sign that shows can follow from another one: in the graph, in order, and soon enough."""
         within = self._reach.get(other, {}).get(sign)
@@ -272,6 +276,8 @@ def _candidate(
     shown = [one.part.sign for one in found if one.verdict == FOR and one.part.wanted]
     order = tuple(physics.disorder(shown))
     weight *= _locality([evidence[name].rank for name in shown if evidence[name].rank], around.hosts)
+    if symptoms and not any(physics.leads(name, symptom) for name in shown for symptom in symptoms):
+        weight /= ORDER_WEIGHT  # it explains what came beside the episode, or after it
     return Candidate(cause, weight / ORDER_WEIGHT ** len(order), physics.place(cause, found, around.lead), found, order)
 
 
