@@ -359,6 +359,8 @@ def settings(folder: Path, text: str) -> config.Config:
     ("text", "message", "hint"),
     [
         ('[notify.x]\nkind = "webhok"', "there is no kind of notifier 'webhok'", 'did you mean "webhook"?'),
+        ('[notify.x]\nkind = ["webhook"]', "there is no kind of notifier \"['webhook']\"", 'did you mean "webhook"?'),
+        ('[notify.webhook]\nurl = "http://[x"', "option url is 'http://[x'", "begins with http://"),
         ('[notify.webhook]\nurl = "ftp://x"', "option url is 'ftp://x'", "begins with http://"),
         ('[notify.webhook]\nurll = "http://x"', "option urll is not known", "url, url_env"),
         ('[notify.slack]\nurl = "http://x"', "option url is not known", "url_env, url_file"),
