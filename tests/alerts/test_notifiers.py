@@ -146,6 +146,19 @@ def test_old_episodes_are_no_news(tmp_path: Path) -> None:
         assert only["place"] == "new"
 
 
+def test_a_warning_that_becomes_critical_late(tmp_path: Path) -> None:
+    """Who wants what is critical hears of a warning once it is critical, however long it has been a warning, and not of
+    what was critical long ago.
+    """
+    old = replace(episode(), severity="critical")
+    late = replace(episode(6), severity="critical", last=Moment(7190, NOW + 7190))
+    with receiver() as there, mail(tmp_path, hook(there.url, severity="critical"), now=NOW + 7200) as made:
+        tell(made, replace(late, severity="warning"), old, late, late)
+        (only,) = there.wait(1)
+        assert made.drain(10) and len(there.taken) == 1
+        assert (only["first_step"], only["severity"]) == (6, "critical")
+
+
 def test_too_many_episodes_end_in_one_summary(tmp_path: Path) -> None:
     """Ten of a rule in an hour, then one message that says so."""
     with receiver() as there, mail(tmp_path, hook(there.url), now=NOW + 100) as made:
