@@ -266,6 +266,27 @@ def test_a_notifier_that_raises_anything_goes_on(tmp_path: Path, moody: dict[str
         assert made.drain(10) and Moody.took[-1] == "over" and made.problems() == []
 
 
+def test_a_restart_repeats_nothing_of_an_old_experiment(tmp_path: Path, moody: dict[str, dict[str, Any]]) -> None:
+    """A receiver that wants to hear again and again of what goes on hears nothing from the next sidecar where it has
+    not heard of it for an hour and no row is newer; within the hour, or while there are rows, it does.
+    """
+
+    def repeated(now: float, *rows: Row) -> list[str]:
+        del Moody.took[:]
+        with mail(tmp_path, moody, now=now) as made:
+            made._table.store.commit(Changes(rows=list(rows)))
+            made.postings[0]._repeat()
+        return Moody.took
+
+    with mail(tmp_path, moody) as made:
+        tell(made, episode())
+        assert made.drain(10) and Moody.took[0] == "firing"
+    assert repeated(NOW + 3000) == ["firing"]  # which is the last that is heard of it
+    assert repeated(NOW + 3000 + 4000) == []
+    row = replace(alert_row(5, "global_step", NOW + 6500, []), arrival=Arrival(0, 0, (), "complete"))
+    assert repeated(NOW + 3000 + 4000, row) == ["firing"]
+
+
 def test_a_receiver_that_asks_for_time_gets_it(tmp_path: Path, moody: dict[str, dict[str, Any]]) -> None:
     """A try that is answered with the seconds to wait is not followed by another one before, however many they are."""
     with mail(tmp_path, moody) as made:

@@ -25,7 +25,11 @@ MAX_ERROR = 300
 
 
 class Posting:
-    """One notifier of one experiment. `may_send` is asked before every message: False once the lease is lost."""
+    """One notifier of one experiment. `may_send` is asked before every message: False once the lease is lost.
+
+    `max_age_s`: of an experiment without rows for so long nothing is repeated of which the receiver has not heard for
+    so long either: it takes that for over.
+    """
 
     def __init__(
         self,
@@ -33,12 +37,14 @@ class Posting:
         make: Callable[[], AlertNotifier],
         table: OutboxTable,
         *,
+        max_age_s: float = math.inf,
         may_send: Callable[[], bool] = lambda: True,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self._make = make
         self._table = table
+        self._max_age_s = max_age_s
         self._may_send = may_send
         self._wall = wall
         self._change = threading.Condition()
@@ -176,15 +182,17 @@ class Posting:
         if every_s is None or self._stopping:
             return None
         every_s = max(LEAST_REPEAT_S, every_s)
-        bodies = self._table.open(self.name)
+        since = self._wall() - self._max_age_s
+        bodies = self._table.open(self.name, 0.0 if self._table.newest_row_t() >= since else since)
         if not bodies:
             return None
         left = self._repeated_at + every_s - time.monotonic()
         if left > 0:
             return left
         self._repeated_at = time.monotonic()
-        for body in bodies:
+        for number, body in bodies:
             if self._stopping or not self._may_send():
                 break
-            self._try(body, 1)
+            if self._try(body, 1):
+                self._table.mark_sent(number, self._wall())
         return every_s
