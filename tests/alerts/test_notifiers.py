@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -261,6 +262,8 @@ def test_a_notifier_that_raises_anything_goes_on(tmp_path: Path, moody: dict[str
         tell(made, episode(1))
         assert made.drain(10) and Moody.took[0] == "firing"
         Moody.raises[:] = [OSError("gone"), SystemExit(3), KeyboardInterrupt()]
+        ticks = itertools.count(NOW + 11)
+        made.postings[0]._wall = lambda: next(ticks)
         wait_until(lambda: not Moody.raises)
         tell(made, episode(1, ended=9, state="resolved"))
         assert made.drain(10) and Moody.took[-1] == "over" and made.problems() == []
@@ -285,6 +288,35 @@ def test_a_restart_repeats_nothing_of_an_old_experiment(tmp_path: Path, moody: d
     assert repeated(NOW + 3000 + 4000) == []
     row = replace(alert_row(5, "global_step", NOW + 6500, []), arrival=Arrival(0, 0, (), "complete"))
     assert repeated(NOW + 3000 + 4000, row) == ["firing"]
+
+
+def test_what_goes_on_is_repeated_in_turn(tmp_path: Path, moody: dict[str, dict[str, Any]]) -> None:
+    """Each episode is due by itself, however many messages are sent in between. A receiver that is away is tried once,
+    a new message is waited for by none, and what was not heard of for longest comes first.
+    """
+    clock = [NOW + 10.0]
+    with mail(tmp_path, moody) as made:
+        tell(made, episode(1), episode(2), episode(3))
+        assert made.drain(10) and made.stop(10)
+        (one,) = made.postings
+        one._stopping, one._wall = False, lambda: clock[0]
+
+        def round_at(t: float, *, asked: bool = False, raises: int = 0) -> int:
+            """How many messages a round at this time repeats."""
+            del Moody.took[:]
+            clock[0], one._asked, Moody.raises[:] = NOW + t, asked, [NotSent("away")] * raises
+            one._repeat()
+            assert len(Moody.raises) == max(0, raises - 1)
+            return len(Moody.took)
+
+        one._table.mark_sent(1, NOW + 100)
+        assert [number for number, _, _ in one._table.open("moody", 0.0)] == [2, 3, 1]
+        assert round_at(50, raises=3) == 0
+        assert round_at(50, asked=True) == 0
+        assert round_at(100.0005) == 2
+        assert round_at(100.0005) == 0
+        assert round_at(200) == 3
+        assert round_at(150) == 3  # the clock was set back
 
 
 def test_a_receiver_that_asks_for_time_gets_it(tmp_path: Path, moody: dict[str, dict[str, Any]]) -> None:

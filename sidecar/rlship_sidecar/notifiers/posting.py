@@ -58,7 +58,6 @@ class Posting:
         self._wait_s = FIRST_WAIT_S
         self._asked_s = 0.0  # for so long the receiver asked to be left alone
         self._notifier: AlertNotifier | None = None
-        self._repeated_at = -math.inf
 
     @property
     def error(self) -> str:
@@ -141,7 +140,7 @@ class Posting:
         self._table.mark_try(waiting.number)
         if not self._try(waiting.body, waiting.tries + 1):
             return False
-        self._wait_s, self._repeated_at = FIRST_WAIT_S, time.monotonic()
+        self._wait_s = FIRST_WAIT_S
         self._table.mark_sent(waiting.number, self._wall())
         return True
 
@@ -183,16 +182,12 @@ class Posting:
             return None
         every_s = max(LEAST_REPEAT_S, every_s)
         since = self._wall() - self._max_age_s
-        bodies = self._table.open(self.name, 0.0 if self._table.newest_row_t() >= since else since)
-        if not bodies:
-            return None
-        left = self._repeated_at + every_s - time.monotonic()
-        if left > 0:
-            return left
-        self._repeated_at = time.monotonic()
-        for number, body in bodies:
-            if self._stopping or not self._may_send():
-                break
-            if self._try(body, 1):
-                self._table.mark_sent(number, self._wall())
-        return every_s
+        found = self._table.open(self.name, 0.0 if self._table.newest_row_t() >= since else since)
+        for number, sent, body in found:
+            left = sent + every_s - self._wall()
+            if 0 < left <= every_s:  # more, where the clock was set back
+                return left
+            if self._stopping or self._asked or not self._may_send() or not self._try(body, 1):
+                return min(every_s, LONGEST_WAIT_S)  # what is new does not wait for all of these
+            self._table.mark_sent(number, self._wall())
+        return every_s if found else None

@@ -92,14 +92,15 @@ class OutboxTable:
         rows = self.store.read_rows(self.store.row_count() - 1, 1)
         return rows[0].t if rows else 0.0
 
-    def open(self, notifier: str, since: float) -> list[tuple[int, bytes]]:
-        """Messages that episodes began, by number, that were sent since then and of which the end was not."""
-        return [
-            (number, body)
-            for number, body in self.store.at_once(
-                "select number, body from outbox where notifier = ? and state = 'firing' and sent >= ? and "
-                "not exists (select 1 from outbox later where later.notifier = outbox.notifier "
-                "and later.episode = outbox.episode and later.state = 'over' and later.sent is not null)",
-                (notifier, since),
-            )
-        ]
+    def open(self, notifier: str, since: float) -> list[tuple[int, float, bytes]]:
+        """Messages that episodes began, each with its number and when it was sent, of which the end was not sent. Only
+        those that were sent since then, the one of the longest ago first.
+        """
+        found = self.store.at_once(
+            "select number, sent, body from outbox where notifier = ? and state = 'firing' and sent >= ? and "
+            "not exists (select 1 from outbox later where later.notifier = outbox.notifier "
+            "and later.episode = outbox.episode and later.state = 'over' and later.sent is not null) "
+            "order by sent, number",
+            (notifier, since),
+        )
+        return [(number, sent, body) for number, sent, body in found]
