@@ -268,7 +268,7 @@ def ledger(hop: str, key: Any, /, *, step: SupportsIndex | None = None, **given:
 
     Args:
         hop: `generated`, `rewarded`, `dropped`, `trained`, or a name of your own between them, such as `buffered`.
-        key: one group, a text or a number; unique for each time that the group is generated. Or one for each sample,
+        key: one group, a text or an integer; unique for each time that the group is generated. Or one for each sample,
             a list or array: the call then records each group. Of all keys, `ledger_share` of `init` is kept.
         step: as in `log`.
 

@@ -150,6 +150,7 @@ def _replaced(value: Any, tensor: type, copies: Mapping[int, Any]) -> Any:
     if isinstance(value, dict):
         return {key: _replaced(item, tensor, copies) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_replaced(item, tensor, copies) for item in value]
+        items = [_replaced(item, tensor, copies) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
     copy = getattr(value, "copy", None)  # an array of numpy
     return copy() if callable(copy) and hasattr(value, "tolist") else value

@@ -38,7 +38,7 @@ class Rows:
     def __init__(self, name: str, value: Any) -> None:
         self.name = name
         value = on_host(value)
-        if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
+        if isinstance(value, (str, bytes, dict, set)) or not hasattr(value, "__len__"):
             raise UnusableError(f"{name}= has no value for each sample: it is of type {type(value).__name__}")
         self._value = value
         self.count = len(value)
@@ -213,14 +213,16 @@ def total(row: Any) -> float:
     """A sample's reward as one number: the sum of rewards of tokens."""
     if not hasattr(row, "__len__"):
         return float(row)
-    return fsum([float(x) for x in (row.tolist() if hasattr(row, "tolist") else row)])
+    numbers = [float(x) for x in (row.tolist() if hasattr(row, "tolist") else row)]
+    try:
+        return fsum(numbers)
+    except (OverflowError, ValueError):  # beyond doubles, or of two infinities
+        return sum(numbers)
 
 
 def first_counted(row: Any, mask: Any) -> float:
     """A sample's advantage as one number: that of the first token that counts."""
     if not hasattr(row, "__len__"):
         return float(row)
-    for place in range(len(row)):
-        if mask is None or mask[place]:
-            return float(row[place])
-    return 0.0
+    counted = range(len(row)) if mask is None else range(min(len(row), length_of(mask)))
+    return next((float(row[place]) for place in counted if mask is None or mask[place]), 0.0)

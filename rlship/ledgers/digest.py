@@ -42,4 +42,4 @@ def field_digest(name: str, samples: Iterable[int], values: Iterable[int]) -> tu
 
 def keeps(key: str, share: float) -> bool:
     """Whether a share of all keys has this key. Every process decides alike."""
-    return mix64(crc32(key.encode())) >> (64 - _KEPT_BITS) < share * (1 << _KEPT_BITS)
+    return mix64(crc32(key.encode(errors="surrogatepass"))) >> (64 - _KEPT_BITS) < share * (1 << _KEPT_BITS)

@@ -33,14 +33,15 @@ MEMBERS = (
 
 class Given:
     """The arguments of one call of `rlship.ledger`, by their names there; None for those that are left out. `fields`
-    are those with a value for each sample, by name.
+    are those with a value for each sample, by name. `samples` is how many samples have a key of their own.
     """
 
-    __slots__ = ("fields", "hop", "key", *MEMBERS)
+    __slots__ = ("fields", "hop", "key", "samples", *MEMBERS)
 
     def __init__(self, hop: str, key: Any, given: dict[str, Any]) -> None:
         self.hop = hop
         self.key = key
+        self.samples: int | None = None
         self.n = given.get("n")
         self.sample = given.get("sample")
         self.lengths = given.get("lengths")
@@ -60,12 +61,16 @@ def groups_of(given: Given, share: float) -> list[tuple[str, list[int] | None]]:
 
     Raises UnusableError.
     """
-    key = given.key
-    if isinstance(key, (str, int)):
-        name = _key(key)
+    keys = given.key.tolist() if hasattr(given.key, "tolist") else given.key
+    if isinstance(keys, (str, int)):
+        name = _key(keys)
         return [(name, None)] if keeps(name, share) else []
+    if isinstance(keys, (bytes, dict, set)) or not hasattr(keys, "__iter__"):
+        raise UnusableError(f"key= is of type {type(keys).__name__}: give a text, an integer, or a list of them")
+    keys = list(keys)
+    given.samples = len(keys)
     places: dict[str, list[int]] = {}
-    for place, one in enumerate(key.tolist() if hasattr(key, "tolist") else key):
+    for place, one in enumerate(keys):
         places.setdefault(_key(one), []).append(place)
     return [(name, of) for name, of in places.items() if keeps(name, share)]
 
@@ -131,15 +136,13 @@ def _group(given: Given, key: str, places: list[int] | None, rows: dict[str, Row
             parts.append(f'"precision":"{given.precision}"')
     parts += _sums(rows, chosen, samples)
     if given.version is not None:
-        low, high = _versions(given.version, chosen)
+        low, high = _versions(given, chosen)
         parts.append(f'"version":[{low},{high}]')
     if given.response is not None:
-        parts.append(f'"response":{_response(given.response, chosen)}')
+        parts.append(f'"response":{_response(given, chosen)}')
     if given.part is not None:
-        first, of = given.part
-        if not 0 <= whole("part", first, 0) < whole("part", of, 1):
-            raise UnusableError(f"part={given.part!r:.40} is not (i, k) with i below k")
-        parts.append(f'"part":[{index(first)},{index(of)}]')
+        first, of = _part(given.part)
+        parts.append(f'"part":[{first},{of}]')
     for name, value, least in (("try", given.retry, 0), ("passes", given.passes, 1)):
         if value is not None:
             parts.append(f'"{name}":{whole("retry" if name == "try" else name, value, least)}')
@@ -161,30 +164,53 @@ def _count(given: Given, places: list[int] | None, columns: dict[str, Rows]) -> 
     else:
         count = len(places)
         for name, one in columns.items():
-            if one.count <= places[-1]:
-                raise UnusableError(f"{name}= has values of {one.count} samples, and key= has more")
+            if one.count != given.samples:
+                raise UnusableError(f"{name}= has values of {one.count} samples, and key= of {given.samples}")
     if count > MAX_SAMPLES:
         raise UnusableError(f"a group has {count} samples, {MAX_SAMPLES} are allowed")
     return count
 
 
-def _versions(version: Any, chosen: Sequence[int]) -> tuple[int, int]:
+def _versions(given: Given, chosen: Sequence[int]) -> tuple[int, int]:
+    version = given.version
     if not hasattr(version, "__len__"):
         found = [version]
     elif isinstance(version, tuple) and len(version) == 2:
         found = [*version]
     else:
-        every = version.tolist() if hasattr(version, "tolist") else version
-        found = [every[place] for place in chosen] or [0]
+        found = _chosen(given, "version", version, chosen) or [0]
     known = [whole("version", one, 0) for one in found]
     return min(known), max(known)
 
 
-def _response(response: Any, chosen: Sequence[int]) -> int:
+def _response(given: Given, chosen: Sequence[int]) -> int:
+    response = given.response
     if not hasattr(response, "__len__"):
         return whole("response", response, 0)
-    every = response.tolist() if hasattr(response, "tolist") else response
-    return sum([whole("response", every[place], 0) for place in chosen])
+    return sum([whole("response", one, 0) for one in _chosen(given, "response", response, chosen)])
+
+
+def _chosen(given: Given, name: str, values: Any, chosen: Sequence[int]) -> list[Any]:
+    """The values of a group's samples."""
+    every = values.tolist() if hasattr(values, "tolist") else values
+    count = len(chosen) if given.samples is None else given.samples
+    if len(every) != count:
+        raise UnusableError(f"{name}= has values of {len(every)} samples, and the call has {count}")
+    return [every[place] for place in chosen]
+
+
+def _part(part: Any) -> tuple[int, int]:
+    try:
+        first, of = part
+    except (TypeError, ValueError):
+        first, of = -1, 0
+    try:
+        found = whole("part", first, 0), whole("part", of, 1)
+    except UnusableError:
+        found = 0, 0
+    if not found[0] < found[1]:
+        raise UnusableError(f"part={part!r:.40} is not (i, k) with i below k")
+    return found
 
 
 class _Samples:
@@ -234,7 +260,7 @@ class _Samples:
             if not rows.wide:
                 return [of(rows[place]) for place in self._chosen]
             return [of(self.row(rows, at)) for at in range(len(self._chosen))]
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, UnusableError):
                 raise
             raise UnusableError(f"{rows.name}= holds something that is no number") from None
@@ -243,7 +269,7 @@ class _Samples:
         """The digest of each field, and of the ids where they are not the tokens."""
         if self.by == "sample":
             names = self._columns["sample"]
-            ids = [crc32(str(names[place]).encode()) for place in self._chosen]
+            ids = [crc32(str(names[place]).encode(errors="surrogatepass")) for place in self._chosen]
         else:
             ids = self.tokens() if self.by else [0] * len(self._chosen)
         found = {"sample": field_digest("sample", ids, ids)} if self.by == "sample" else {}

@@ -11,11 +11,14 @@ from typing import Any
 
 
 class Receiver:
-    """What came in: (path, headers, body). `answers` are the codes of the next answers; then 200."""
+    """What came in: (path, headers, body). `answers` are the codes of the next answers; then 200. Each answer promises
+    a body of so many bytes as `promised` says, has none, and closes the connection.
+    """
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, dict[str, str], Any]] = []
         self.answers: list[int] = []
+        self.promised = 0
         self.hold = threading.Event()
         self.hold.set()
         self.came = threading.Condition()
@@ -32,7 +35,7 @@ class Receiver:
                 self.send_response(code)
                 if code in (301, 302, 307):
                     self.send_header("Location", f"http://127.0.0.1:{receiver.port}/elsewhere")
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(receiver.promised))
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 from pathlib import Path
 
+import msgspec
+
+from rlship_sidecar.notifiers.contract import Message
+from rlship_sidecar.notifiers.message import message_of
 from tests.alerts.receivers import receiver
 from tests.alerts.test_live import rules, verdicts
 from tests.alerts.test_notifiers import call
@@ -59,6 +64,24 @@ def test_a_writer_cannot_fill_the_store_with_episodes() -> None:
         assert max(len(json.dumps(one.row)) for one in episodes) < 1000
         revisions = sum(row.unit.kind == "alert" for row in sim.rows())
         assert revisions <= 2 * STEPS
+
+
+def test_values_whose_difference_no_double_holds() -> None:
+    """The evidence of an episode is a number that JSON has, in messages too, and a restart finds nothing to revise."""
+    far = {"kind": "above", "metric": "trainer/a", "less": "trainer/b", "high": 1.0}
+    made = rules(far={"warning": "it", "signals": {"it": far}})
+    with simulation(alerts=made) as sim:
+        sim.write("a.jsonl", file(log(0, a=1.7e308, b=-1.7e308), barrier(0), log(1, a=0.0, b=0.0), barrier(1), world=1))
+        sim.tick()
+        (kept,) = verdicts(sim).values()
+        (episode,) = sim.experiment.alert_book.episodes()
+        body = msgspec.json.encode(message_of("run", episode, made[0]))
+        assert kept.samples["episodes"][0].row["evidence"] == dict(episode.evidence) == {"it": sys.float_info.max}
+        assert msgspec.json.decode(body, type=Message).evidence == {"it": sys.float_info.max}
+        before = len(sim.rows())
+        sim.restart()
+        sim.finish()
+        assert len(sim.rows()) == before
 
 
 def test_what_a_writer_says_runs_nowhere_and_is_sent_escaped(tmp_path: Path) -> None:

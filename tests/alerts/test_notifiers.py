@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
@@ -22,9 +24,9 @@ from rlship_sidecar.alerts.rules import Rule, each_rule
 from rlship_sidecar.alerts.verdict_rows import alert_row
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.notifiers import registry
+from rlship_sidecar.notifiers import posting, registry
 from rlship_sidecar.notifiers.alertmanager import alert_of
-from rlship_sidecar.notifiers.contract import Message
+from rlship_sidecar.notifiers.contract import AlertNotifier, Message, NotSent
 from rlship_sidecar.notifiers.mail import Mail
 from rlship_sidecar.notifiers.message import message_of
 from rlship_sidecar.notifiers.slack import body_of
@@ -34,6 +36,7 @@ from rlship_sidecar.store.changes import Changes
 from rlship_sidecar.store.store import Store
 from tests.alerts.receivers import Receiver, receiver
 from tests.kit.files import CLOSE, barrier, file, log
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_run
@@ -144,6 +147,19 @@ def test_old_episodes_are_no_news(tmp_path: Path) -> None:
         assert only["place"] == "new"
 
 
+def test_a_warning_that_becomes_critical_late(tmp_path: Path) -> None:
+    """Who wants what is critical hears of a warning once it is critical, however long it has been a warning, and not of
+    what was critical long ago.
+    """
+    old = replace(episode(), severity="critical")
+    late = replace(episode(6), severity="critical", last=Moment(7190, NOW + 7190))
+    with receiver() as there, mail(tmp_path, hook(there.url, severity="critical"), now=NOW + 7200) as made:
+        tell(made, replace(late, severity="warning"), old, late, late)
+        (only,) = there.wait(1)
+        assert made.drain(10) and len(there.taken) == 1
+        assert (only["first_step"], only["severity"]) == (6, "critical")
+
+
 def test_too_many_episodes_end_in_one_summary(tmp_path: Path) -> None:
     """Ten of a rule in an hour, then one message that says so."""
     with receiver() as there, mail(tmp_path, hook(there.url), now=NOW + 100) as made:
@@ -203,6 +219,120 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
         there.wait(1)
         assert made.drain(10)
         assert [path for path, _, _ in there.taken] == ["/"]
+
+
+def test_an_answer_that_is_cut_off_counts_by_its_code(tmp_path: Path) -> None:
+    """A receiver that closes within what it says after 200 has the message, and one that does so after 404 refuses it:
+    neither is sent it again.
+    """
+    with receiver() as there, mail(tmp_path, hook(there.url)) as made:
+        there.promised = 100
+        there.answers = [200, 404]
+        tell(made, episode(1))
+        assert made.drain(10) and made.problems() == []
+        tell(made, episode(2))
+        assert made.drain(10) and made.problems() == ["notify hook: refused: 127.0.0.1 answers 404: Not Found"]
+        assert [one["first_step"] for one in there.bodies()] == [1, 2]
+
+
+class Moody(AlertNotifier):
+    """Wants to hear of what goes on again and again. `raises` are what its next calls raise."""
+
+    repeat_s = 0.0
+    raises: ClassVar[list[BaseException]] = []
+    took: ClassVar[list[str]] = []
+
+    def send(self, message: Message) -> None:
+        if self.raises:
+            raise self.raises.pop(0)
+        self.took.append(message.what)
+
+
+@pytest.fixture
+def moody(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """Settings of a notifier of the kind Moody, which says nothing yet, and waits hardly at all."""
+    monkeypatch.setitem(registry.OWN, "moody", Moody)
+    monkeypatch.setattr(Moody, "raises", [])
+    monkeypatch.setattr(Moody, "took", [])
+    monkeypatch.setattr(posting, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(posting, "LEAST_REPEAT_S", 0.001)
+    return {"moody": {}}
+
+
+def test_a_notifier_that_raises_anything_goes_on(tmp_path: Path, moody: dict[str, dict[str, Any]]) -> None:
+    """Whatever its calls raise, those that repeat what goes on included, the next message is sent."""
+    with mail(tmp_path, moody) as made:
+        Moody.raises[:] = [KeyError("x"), SystemExit(3), NotSent("later")]
+        tell(made, episode(1))
+        assert made.drain(10) and Moody.took[0] == "firing"
+        Moody.raises[:] = [OSError("gone"), SystemExit(3), KeyboardInterrupt()]
+        ticks = itertools.count(NOW + 11)
+        made.postings[0]._wall = lambda: next(ticks)
+        wait_until(lambda: not Moody.raises)
+        tell(made, episode(1, ended=9, state="resolved"))
+        assert made.drain(10) and Moody.took[-1] == "over" and made.problems() == []
+
+
+def test_a_restart_repeats_nothing_of_an_old_experiment(tmp_path: Path, moody: dict[str, dict[str, Any]]) -> None:
+    """A receiver that wants to hear again and again of what goes on hears nothing from the next sidecar where it has
+    not heard of it for an hour and no row is newer; within the hour, or while there are rows, it does.
+    """
+
+    def repeated(now: float, *rows: Row) -> list[str]:
+        del Moody.took[:]
+        with mail(tmp_path, moody, now=now) as made:
+            made._table.store.commit(Changes(rows=list(rows)))
+            made.postings[0]._repeat()
+        return Moody.took
+
+    with mail(tmp_path, moody) as made:
+        tell(made, episode())
+        assert made.drain(10) and Moody.took[0] == "firing"
+    assert repeated(NOW + 3000) == ["firing"]  # which is the last that is heard of it
+    assert repeated(NOW + 3000 + 4000) == []
+    row = replace(alert_row(5, "global_step", NOW + 6500, []), arrival=Arrival(0, 0, (), "complete"))
+    assert repeated(NOW + 3000 + 4000, row) == ["firing"]
+
+
+def test_what_goes_on_is_repeated_in_turn(tmp_path: Path, moody: dict[str, dict[str, Any]]) -> None:
+    """Each episode is due by itself, however many messages are sent in between. A receiver that is away is tried once,
+    a new message is waited for by none, and what was not heard of for longest comes first.
+    """
+    clock = [NOW + 10.0]
+    with mail(tmp_path, moody) as made:
+        tell(made, episode(1), episode(2), episode(3))
+        assert made.drain(10) and made.stop(10)
+        (one,) = made.postings
+        one._stopping, one._wall = False, lambda: clock[0]
+
+        def round_at(t: float, *, asked: bool = False, raises: int = 0) -> int:
+            """How many messages a round at this time repeats."""
+            del Moody.took[:]
+            clock[0], one._asked, Moody.raises[:] = NOW + t, asked, [NotSent("away")] * raises
+            one._repeat()
+            assert len(Moody.raises) == max(0, raises - 1)
+            return len(Moody.took)
+
+        one._table.mark_sent(1, NOW + 100)
+        assert [number for number, _, _ in one._table.open("moody", 0.0)] == [2, 3, 1]
+        assert round_at(50, raises=3) == 0
+        assert round_at(50, asked=True) == 0
+        assert round_at(100.0005) == 2
+        assert round_at(100.0005) == 0
+        assert round_at(200) == 3
+        assert round_at(150) == 3  # the clock was set back
+
+
+def test_a_receiver_that_asks_for_time_gets_it(tmp_path: Path, moody: dict[str, dict[str, Any]]) -> None:
+    """A try that is answered with the seconds to wait is not followed by another one before, however many they are."""
+    with mail(tmp_path, moody) as made:
+        Moody.raises[:] = [NotSent("busy", 300.0), NotSent("busy", math.nan)]
+        made.take(episode(1), RULE)
+        made._table.store.commit(Changes())
+        (one,) = made.postings
+        left = one._send_all()
+        assert left is not None and 299.0 < left <= 300.0
+        assert one._send_all() == pytest.approx(left, abs=1.0) and len(Moody.raises) == 1
 
 
 def test_a_receiver_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
@@ -299,6 +429,8 @@ def settings(folder: Path, text: str) -> config.Config:
     ("text", "message", "hint"),
     [
         ('[notify.x]\nkind = "webhok"', "there is no kind of notifier 'webhok'", 'did you mean "webhook"?'),
+        ('[notify.x]\nkind = ["webhook"]', "there is no kind of notifier \"['webhook']\"", 'did you mean "webhook"?'),
+        ('[notify.webhook]\nurl = "http://[x"', "option url is 'http://[x'", "begins with http://"),
         ('[notify.webhook]\nurl = "ftp://x"', "option url is 'ftp://x'", "begins with http://"),
         ('[notify.webhook]\nurll = "http://x"', "option urll is not known", "url, url_env"),
         ('[notify.slack]\nurl = "http://x"', "option url is not known", "url_env, url_file"),
@@ -347,6 +479,23 @@ def test_secrets_come_from_the_environment_or_files(tmp_path: Path, monkeypatch:
             tell(made, episode(3))
             made.drain(1.0)
             assert made.problems() == ["notify webhook: the environment has no HOOK_URL"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1/mine so", "http://127.0.0.1:mine/", "http://[mine/", "http://h/mi\nne"]
+)
+def test_an_error_does_not_show_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """An address or a token that no request can have is not in what status says of it."""
+    monkeypatch.setenv("HOOK_URL", url)
+    monkeypatch.setenv("HOOK_TOKEN", "mine\nmore")
+    for number, more in enumerate(({"url_env": "HOOK_URL"}, {"url": "http://127.0.0.1:1", "token_env": "HOOK_TOKEN"})):
+        (tmp_path / str(number)).mkdir()
+        with mail(tmp_path / str(number), {"hook": {"kind": "webhook", **more}}) as made:
+            made.take(episode(1), RULE)
+            made._table.store.commit(Changes())
+            made.postings[0]._send_all()
+            (said,) = made.problems()
+            assert "mi" not in said
 
 
 # Other receivers ------------------------------------------------------------------------------------------------------

@@ -376,6 +376,7 @@ metric = "train/loss"
 ratio = 2
 """
 
+CROSSED = '[alert.x]\nsignals.x = { kind = "above", metric = "m", low = 2, high = 1 }\nwarning = "x"'
 MANY_SIGNALS = "[alert.many]\n[alert.many.signals]\n" + "\n".join(f"s{at} = {{}}" for at in range(21))
 
 
@@ -388,6 +389,8 @@ MANY_SIGNALS = "[alert.many]\n[alert.many.signals]\n" + "\n".join(f"s{at} = {{}}
         ('warning = "it"', "", 2, "it has no condition", "write warning ="),
         ("warning", "waning", 3, "there is no key waning", 'did you mean "warning"?'),
         ('"level"', '"levle"', 6, "there is no kind of signal 'levle'", 'did you mean "level"?'),
+        ('"level"', '["level"]', 6, "there is no kind of signal ['level']", 'did you mean "level"?'),
+        ("# rules", CROSSED, 2, "low 2, high 1: every value is out", "low <= high"),
         ("ratio = 2", "ratio = 0.5", 8, "0.5 is not allowed", "a number >= 1"),
         ("ratio = 2", 'ratio = "2"', 8, "'2' is not allowed", "a finite number"),
         ("ratio = 2", "ratio = nan", 8, "nan is not allowed", "a finite number"),
@@ -398,6 +401,8 @@ MANY_SIGNALS = "[alert.many]\n[alert.many.signals]\n" + "\n".join(f"s{at} = {{}}
         ("ratio = 2", "", 5, "a signal level needs ratio", "it takes"),
         ('metric = "train/loss"\n', "", 5, "a signal level needs metric", "it takes"),
         ('"train/loss"', "[]\nx = 1", 8, "there is no key x", "a signal level takes"),
+        ('"train/loss"', "[]", 7, "it is empty", "a metric's name"),
+        ("[alert.own]", "[alert.memory]\nsignals = 3\n[alert.own]", 3, "3 is no table", "[alert.memory.signals.NAME]"),
         ('"train/loss"', "3", 7, "3 is not allowed", "a metric's name"),
         ("[alert.own]", "[alert.own]\nneed = [3, 2]", 3, "[3, 2] is not allowed", "k of the last n"),
         ("[alert.own]", "[alert.own]\nclear = 0", 3, "0 is not allowed", "1..1000"),

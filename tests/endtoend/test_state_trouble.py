@@ -24,6 +24,7 @@ from rlship_sidecar.daemon import loop as daemon
 from rlship_sidecar.daemon import watched
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership import lease as leasing
+from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.report.status import read_status
 from rlship_sidecar.sinks import ship
 from rlship_sidecar.sinks.registry import with_defaults
@@ -237,6 +238,26 @@ def test_a_fault_in_what_is_shown_stops_nothing(tmp_path: Path, monkeypatch: pyt
     cause = "ZeroDivisionError: division by zero; rows go on. This is a fault of rlship's own"
     assert said == [f"{experiment}: its status cannot be made: {cause}", f"nothing is shown any more: {cause}"]
     check_sinks(experiment, STEPS)
+
+
+def test_a_fault_over_one_experiment_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two experiments the one over which rlship fails is named and left, and the other one has all of its rows."""
+    real = Experiment.tick
+
+    def fault(self: Experiment, *args: Any, **more: Any) -> bool:
+        if self.directory.name == "bad":
+            raise ZeroDivisionError("division by\x1b zero")
+        return real(self, *args, **more)
+
+    monkeypatch.setattr(Experiment, "tick", fault)
+    bad, good = an_experiment(tmp_path / "bad"), an_experiment(tmp_path / "good")
+    said: list[str] = []
+    assert daemon.watch(tmp_path, Config(sinks=["jsonl", "tensorboard"]), once=True, say=said.append) == 1
+    cause = f"{bad}: ZeroDivisionError: division by\\x1b zero; the others go on. This is a fault of rlship's own"
+    assert sum(line.startswith(cause) for line in said) == 1
+    check_sinks(good, STEPS)
+    with pytest.raises(ZeroDivisionError):
+        daemon.watch(bad, Config(sinks=["jsonl"]), once=True)
 
 
 def test_a_state_that_is_deleted_is_made_again(tmp_path: Path) -> None:

@@ -167,6 +167,16 @@ def test_tensors_of_a_device_are_recorded_once_they_have_arrived(tmp_path: Path,
     assert torch.synchronisations == 0
 
 
+def test_a_range_of_versions_stays_one_beside_tensors_of_a_device(tmp_path: Path, torch: Any) -> None:
+    """A tuple (least, greatest) is that of all samples, also where the record is made once tensors have arrived."""
+    logger = whole(tmp_path)
+    logger.ledger("trained", "p", reward=torch.on_gpu([0.5, 1.0, 0.0]), version=(3, 5), step=4)
+    torch.cuda.streams[0].run()
+    logger.close()
+    (found,) = entered(tmp_path)
+    assert (found["n"], found["version"]) == (3, [3, 5])
+
+
 def test_what_would_wait_for_a_device_is_left_out(tmp_path: Path, torch: Any) -> None:
     """Other devices, and too much at once, are reported, and not read."""
     logger = whole(tmp_path)

@@ -193,7 +193,13 @@ def test_sums_beside_the_digests() -> None:
         ({"tokens": [[2**63]]}, "does not fit in 64 bits"),
         ({"tokens": np.array([[2**63]], np.uint64)}, "does not fit in 64 bits"),
         ({"reward": ["x"]}, "reward= holds something that is no number"),
+        ({"reward": [10**400]}, "reward= holds something that is no number"),
+        ({"reward": {"a": 1.0}}, "reward= has no value for each sample"),
         ({"n": 1, "part": (2, 2)}, "part=(2, 2) is not (i, k)"),
+        ({"n": 1, "part": (0,)}, "part=(0,) is not (i, k)"),
+        ({"n": 1, "part": 3}, "part=3 is not (i, k)"),
+        ({"n": 2, "version": [1]}, "version= has values of 1 samples, and the call has 2"),
+        ({"n": 2, "response": [1, 2, 3]}, "response= has values of 3 samples, and the call has 2"),
         ({"n": 1, "passes": 0}, "passes=0 is not an integer from 1"),
         ({"n": 1, "version": "a"}, "version"),
         ({"n": 1, "precision": "fp8"}, "precision='fp8' is not known"),
@@ -204,6 +210,38 @@ def test_what_cannot_be_used_is_said(given: dict[str, Any], why: str) -> None:
     """A call that cannot be used raises the error that the writer reports."""
     with pytest.raises(UnusableError, match=re.escape(why)):
         record_of(**given)
+
+
+@pytest.mark.parametrize("keys", [["a", "a"], ["a", "a", "b", "b", "b"]])
+def test_a_batch_has_as_many_keys_as_samples(keys: list[str]) -> None:
+    """Samples without a key would be missing in their groups, so the call is left out; and so with keys too many."""
+    given = entry.Given("generated", keys, {"tokens": [[1], [2], [3], [4]]})
+    with pytest.raises(UnusableError, match=f"tokens= has values of 4 samples, and key= of {len(keys)}"):
+        entry.lines(given, entry.groups_of(given, 1.0), None, 0.0)
+
+
+@pytest.mark.parametrize("key", [7, "7", np.int64(7), np.array(7)])
+def test_a_number_is_the_key_of_one_group(key: Any) -> None:
+    """A scalar of numpy, too, as the index of a data set gives it."""
+    assert entry.groups_of(entry.Given("generated", key, {}), 1.0) == [("7", None)]
+
+
+@pytest.mark.parametrize("key", [None, 1.5, b"ab", {"a": 1}, object()])
+def test_anything_else_is_no_key(key: Any) -> None:
+    """The error says what is."""
+    with pytest.raises(UnusableError, match="give a text, an integer, or a list of them"):
+        entry.groups_of(entry.Given("generated", key, {}), 1.0)
+
+
+def test_what_a_fault_may_leave_is_recorded() -> None:
+    """The ledger is there to see faults: texts that are half a surrogate pair, rewards of tokens whose sum no double
+    holds, and a mask that is shorter than its row and counts nothing make a record.
+    """
+    assert [name for name, _ in entry.groups_of(entry.Given("generated", "\ud800", {}), 1.0)] == ["\ud800"]
+    assert record_of(sample=["\ud800", "\ud801"], reward=[1.0, 2.0])["n"] == 2
+    assert "reward" not in record_of(tokens=[[1]], reward=[[float("inf"), float("-inf")]])
+    assert "reward" not in record_of(tokens=[[1]], reward=[[1e308, 1e308]])
+    assert record_of(tokens=[[1, 2, 3]], mask=[[0, 0]], advantage=[[1.0, 2.0, 3.0]])["advantage"] == [0.0, 0.0]
 
 
 def test_the_share_of_keys_is_kept() -> None:

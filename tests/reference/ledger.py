@@ -12,6 +12,7 @@ from tests.reference.records import Entered, Writer
 from tests.reference.settings import NO_OVERRIDES, Settings
 
 Counts = dict[str, int]
+MOST = 2**53 - 1  # of one group
 ZERO = (
     *("groups", "late", "twice", "group_short", "version_disagrees", "sign_wrong", "mask_wrong", "open", "lost"),
     *("generated_samples", "trained_samples", "dropped_samples", "masked_out_samples", "open_samples", "lost_samples"),
@@ -113,7 +114,7 @@ def add(
         found |= {name: 1, f"{name}_samples": left}
     row = rows.setdefault(step, dict.fromkeys(ZERO, 0))
     for name, count in found.items():
-        row[name] = row.get(name, 0) + count
+        row[name] = row.get(name, 0) + min(count, MOST)
 
 
 def weights(group: Sequence[Line]) -> tuple[tuple[int | None, float], Counts]:
@@ -280,6 +281,13 @@ def versions_disagree(kept: Sequence[Line], there: Mapping[str, list[list[Line]]
     return False
 
 
+def total_of(numbers: Sequence[float]) -> float:
+    try:
+        return math.fsum(numbers)
+    except (OverflowError, ValueError):  # beyond doubles
+        return math.nan
+
+
 def sign_wrong(trained: Sequence[Line]) -> bool:
     known = [
         (line.n, *line.get("reward", ()), *line.get("advantage", ()))
@@ -288,11 +296,11 @@ def sign_wrong(trained: Sequence[Line]) -> bool:
     ]
     variations = []
     for total, square in ((1, 2), (3, 4)):
-        squares = math.fsum(one[square] for one in known)
-        variation = math.fsum(one[square] - one[total] * one[total] / one[0] for one in known)
+        squares = total_of([one[square] for one in known])
+        variation = total_of([one[square] - one[total] * one[total] / one[0] for one in known])
         variations.append(variation if variation > 1e-12 * squares else 0.0)
-    product = math.fsum(one[5] for one in known)
-    return all(variations) and product < 0 and product * product > variations[0] * variations[1] / 4
+    product = total_of([one[5] for one in known])
+    return all(variations) and -math.inf < product < 0 and product * product > variations[0] * variations[1] / 4
 
 
 def mask_wrong(kept: Sequence[Line], there: Mapping[str, list[list[Line]]]) -> bool:

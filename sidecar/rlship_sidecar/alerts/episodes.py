@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from operator import is_
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from rlship_sidecar.rows import Lineage
 INACTIVE, PENDING, FIRING, CLEARING, RESOLVED = "inactive", "pending", "firing", "clearing", "resolved"
 SUPERSEDED, WITHDRAWN = "superseded", "withdrawn"
 WARNING, CRITICAL = "warning", "critical"
+_GREATEST = sys.float_info.max
 MAX_KNOWN = 1000  # truths of a rule's signals of which it is remembered what conditions make of them
 
 
@@ -52,8 +55,8 @@ class Episode:
 
     `lineage` is that of its first frame. `state` is firing, clearing, resolved, superseded or withdrawn; `ended` is
     None in the first two. `place` is the rank that stood out when it fired, as `<actor>/<replica>.<rank>`, or "".
-    `evidence` holds the signals that were true when it fired, with their values. `apart`: it is of that place alone,
-    and the rule is followed for other places by itself.
+    `evidence` holds the signals that were true when it fired, with their values, which are finite. `apart`: it is of
+    that place alone, and the rule is followed for other places by itself.
     """
 
     rule: str
@@ -296,8 +299,14 @@ def _pending(rule: Rule, course: Course, view: _RuleView, now: Moment, *, apart:
         fired=now,
         severity=CRITICAL if critical else WARNING,
         place=course.place if apart else next((answer.place for _, answer in held if answer.place), ""),
-        evidence=tuple((name, answer.value) for name, answer in held if answer.value is not None),
+        evidence=_evidence(held),
     )
+
+
+def _evidence(held: Sequence[tuple[str, SignalAnswer]]) -> tuple[tuple[str, float], ...]:
+    """The values of signals as JSON can have them: differences and quotients of extreme values may be infinite."""
+    known = ((name, answer.value) for name, answer in held if answer.value is not None)
+    return tuple((name, max(-_GREATEST, min(_GREATEST, value))) for name, value in known if not isnan(value))
 
 
 def _is_calm(rule: Rule, view: _RuleView, by: tuple[str, ...]) -> Truth:

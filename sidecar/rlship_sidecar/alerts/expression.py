@@ -71,15 +71,22 @@ def _read(node: ast.expr, depth: int) -> Expression:
         return AtLeast(len(parts) if isinstance(node.op, ast.And) else 1, parts)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "atleast":
         return _at_least(node, depth)
-    raise BadExpression(f"{ast.unparse(node)[:60]!r} is not allowed in it")
+    raise BadExpression(f"{_shown(node)} is not allowed in it")
 
 
 def _at_least(call: ast.Call, depth: int) -> AtLeast:
     count = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
     parts = tuple(_read(part, depth + 1) for part in call.args[1:])
     if type(count) is not int or not 1 <= count <= len(parts) or call.keywords:
-        raise BadExpression(f"{ast.unparse(call)[:60]!r} needs a number and at least as many conditions")
+        raise BadExpression(f"{_shown(call)} needs a number and at least as many conditions")
     return AtLeast(count, parts)
+
+
+def _shown(node: ast.expr) -> str:
+    try:
+        return f"{ast.unparse(node)[:60]!r}"
+    except (RecursionError, ValueError):  # it is nested deeper than Python writes
+        return "what is nested so deep"
 
 
 def names(expression: Expression) -> Iterator[str]:

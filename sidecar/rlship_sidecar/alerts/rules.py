@@ -152,7 +152,9 @@ def each_rule(tables: Tables) -> Iterator[Rule]:
 def _rule(name: str, table: Mapping[str, Any]) -> Rule:
     _require_known((name,), table, _RULE_KEYS)
     made = table.get("signals", {})
-    if not isinstance(made, dict) or not made:
+    if not isinstance(made, dict):
+        raise BadRule((name, "signals"), f"{made!r} is no table", f"write tables [alert.{name}.signals.NAME]")
+    if not made:
         near = "".join(f"did you mean [{TABLE}.{one}]? otherwise " for one in similar(name, packaged()))
         raise BadRule((name,), "it has no signals", f"{near}write 1..{MAX_SIGNALS} tables [alert.{name}.signals.NAME]")
     if len(made) > MAX_SIGNALS:
@@ -184,7 +186,7 @@ def _signal(at: Path, name: str, table: Any) -> Signal:
     if not isinstance(table, dict):
         raise BadRule(at, f"{table!r} is no signal", 'write a table, such as { kind = "above", metric = …, high = 1 }')
     kind = table.get("kind")
-    if kind not in _TAKES:
+    if not isinstance(kind, str) or kind not in _TAKES:
         allowed = f"allowed are {', '.join(signals.KINDS)}"
         near = similar(str(kind), signals.KINDS)
         hint = f'did you mean "{near[0]}"? {allowed}' if near else allowed
@@ -195,9 +197,13 @@ def _signal(at: Path, name: str, table: Any) -> Signal:
         raise BadRule(at, f"a signal {kind} needs {lacking[0]}", f"it takes {', '.join((*_EVERY, *_TAKES[kind]))}")
     if kind in ("invariant", "above") and not table.keys() & {"low", "high"}:
         raise BadRule(at, f"a signal {kind} needs low or high", "such as high = 0.95")
+    if "metric" in needed and table["metric"] == []:
+        raise BadRule((*at, "metric"), "it is empty", "allowed: a metric's name, or a list of up to 10")
     given = {key: _parameter((*at, key), key, value) for key, value in table.items() if key not in ("kind", "metric")}
     metrics = _metrics((*at, "metric"), table.get("metric", []))
     made = Signal(name, kind, metrics, **(_DEFAULTS.get(kind, {}) | given))
+    if made.low is not None and made.high is not None and made.low > made.high:
+        raise BadRule(at, f"low {made.low:g}, high {made.high:g}: every value is out of these", "allowed: low <= high")
     if made.window < 4 or made.warmup > made.window:
         raise BadRule(at, f"window {made.window}, warmup {made.warmup}", "allowed: a window of 4.., warmup <= window")
     if kind in ("break", "shift") and made.warmup < 4:
@@ -249,7 +255,7 @@ def _condition(rule: str, key: str, text: Any, known: list[str]) -> Expression |
     try:
         found = expression.parse(text)
     except BadExpression as problem:
-        raise BadRule(at, f"{text!r}: {problem}", expression.ALLOWED) from problem
+        raise BadRule(at, f"{text[:100]!r}: {problem}", expression.ALLOWED) from problem
     for name in expression.names(found):
         if name not in known:
             near = similar(name, known)

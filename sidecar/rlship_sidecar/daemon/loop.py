@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.limits import Budget
 from rlship_sidecar.daemon.resting import LINGER_S, Rest, Resting
-from rlship_sidecar.daemon.setbacks import Say, Setbacks, problem_of
+from rlship_sidecar.daemon.setbacks import MAX_SAID, Say, Setbacks, problem_of
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.daemon.watched import Watched, is_damage, open_watched
 from rlship_sidecar.errors import (
@@ -51,7 +51,7 @@ from rlship_sidecar.ownership.place import UntrustedState
 from rlship_sidecar.ownership.state_owner import StateOfAnother
 from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.report.status import Status
-from rlship_sidecar.report.terminal import counted
+from rlship_sidecar.report.terminal import clean, counted
 from rlship_sidecar.shortage import WAITS_FOR_DESCRIPTORS, is_shortage
 from rlship_sidecar.sinks.registry import foreseen
 from rlship_sidecar.store.store import StoreUnusable
@@ -344,6 +344,8 @@ class _Daemon:
                 more = watched.look(now, changed, self._wake) or more
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
+            except Exception as error:  # noqa: BLE001 - a fault over one experiment must not stop the others
+                self._drop_faulty(path, watched, error)
             self._pulse.beat()
         self._wake.overflowed = False
         self._tell(now)
@@ -389,6 +391,8 @@ class _Daemon:
                     self._pulse.beat()
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._drop_faulty(path, watched, error)
 
     def _try_once_more(self) -> None:
         """Before the end, try suspended experiments again: a disk that was full may have room by now."""
@@ -644,6 +648,14 @@ class _Daemon:
             self._unusable(path, damaged(watched.lease.store_path, error))
         else:
             self._unusable(path, error)
+
+    def _drop_faulty(self, path: Path, watched: Watched, error: Exception) -> None:
+        """Suspend an experiment over which rlship itself failed; raise if it is the only one, or to end the command."""
+        if path == self._directory or isinstance(error, (RlshipError, _Stopped)):
+            raise error
+        logger.debug("the fault of rlship's own", exc_info=error)
+        fault = f"{path}: {type(error).__name__}: {error}; the others go on. This is a fault of rlship's own"
+        self._drop(path, watched, error if is_shortage(error) else RlshipError(clean(fault, MAX_SAID)))
 
     def _unusable(self, path: Path, error: Exception) -> None:
         """Suspend an experiment; raise instead if it is the only one and only a person can help."""

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import fsum
+from math import fsum, inf
 
-from rlship_sidecar.ledger.entries import DROPPED, GENERATED, TRAINED, Digest, LedgerEntry
+from rlship_sidecar.ledger.entries import DROPPED, GENERATED, TRAINED, Age, Digest, LedgerEntry
 
 COUNTS = ("groups", "late", "twice", "group_short", "version_disagrees", "sign_wrong", "mask_wrong")
 SAMPLES = ("generated_samples", "trained_samples", "dropped_samples", "masked_out_samples")
 _SAMPLE, _TOKENS = "sample", "tokens"
 _ROUNDED_ALIKE = frozenset((_SAMPLE, _TOKENS, "mask"))  # `precision` is about numbers
 _FLAT = 1e-12  # a variance below this share of the mean square is rounding
+MOST = (1 << 53) - 1  # a greater count of one group counts as this
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ def judge(entries: Iterable[LedgerEntry], wait_s: float) -> Verdict:
         "dropped_samples": group.dropped_n,
         "masked_out_samples": sum(e.body.mask[2] for e in trained if e.body.mask),
     }
-    verdict.counts = {name: count for name, count in counts.items() if count}
+    verdict.counts = {name: min(count, MOST) for name, count in counts.items() if count}
     verdict.compared = _compared(group)
     return verdict
 
@@ -99,14 +100,17 @@ def current(entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
     """
     if len({entry.place.age for entry in entries}) < 2:
         return list(entries)
-    return [entry for entry in entries if not any(_undoes(other, entry) for other in entries)]
+    begins: dict[tuple[str, str], dict[Age, float]] = {}  # by replica and age, the first step of a segment
+    for place in {entry.place for entry in entries}:
+        of = begins.setdefault((place.actor, place.replica), {})
+        begin = -inf if place.begins is None else place.begins
+        of[place.age] = min(begin, of.get(place.age, inf))
+    return [entry for entry in entries if not _is_undone(entry, begins[entry.place.actor, entry.place.replica])]
 
 
-def _undoes(newer: LedgerEntry, older: LedgerEntry) -> bool:
-    one, other = newer.place, older.place
-    if (one.actor, one.replica) != (other.actor, other.replica) or one.age <= other.age:
-        return False
-    return older.step is None or one.begins is None or one.begins <= older.step
+def _is_undone(entry: LedgerEntry, begins: dict[Age, float]) -> bool:
+    step = inf if entry.step is None else entry.step
+    return any(age > entry.place.age and begin <= step for age, begin in begins.items())
 
 
 def _last_tries(entries: list[LedgerEntry]) -> list[LedgerEntry]:
@@ -188,7 +192,7 @@ def _place(verdict: Verdict, group: _Arrived, end: float) -> None:
         verdict.tau = max(entry.t for entry in group.dropped)
     else:
         verdict.tau, verdict.pending = end, True
-        verdict.left = (group.offered or 0) - group.dropped_n
+        verdict.left = min((group.offered or 0) - group.dropped_n, MOST)
 
 
 # Fields ---------------------------------------------------------------------------------------------------------------
@@ -291,15 +295,23 @@ def sign_wrong(trained: Iterable[LedgerEntry]) -> bool:
         return False
     rewards = _variation([(body.n, body.reward[0], body.reward[1]) for body in of])
     advantages = _variation([(body.n, body.advantage[0], body.advantage[1]) for body in of])
-    product = fsum([body.advantage[2] for body in of])
-    return bool(rewards and advantages and product < 0 and product * product > rewards * advantages / 4)
+    product = _total([body.advantage[2] for body in of])
+    return bool(rewards and advantages and -inf < product < 0 and product * product > rewards * advantages / 4)
 
 
 def _variation(sums: Sequence[tuple[int, float, float]]) -> float:
     """The sum of squared differences from the mean of each part; 0 where it is only rounding."""
-    squares = fsum([square for _, _, square in sums])
-    found = fsum([square - total * total / n for n, total, square in sums])
+    squares = _total([square for _, _, square in sums])
+    found = _total([square - total * total / n for n, total, square in sums])
     return found if found > _FLAT * squares else 0.0
+
+
+def _total(numbers: Sequence[float]) -> float:
+    """The sum of numbers; infinity or NaN where no double holds it."""
+    try:
+        return fsum(numbers)
+    except (OverflowError, ValueError):
+        return sum(numbers)
 
 
 def _mask_wrong(group: _Arrived) -> bool:

@@ -45,7 +45,7 @@ class NotSent(Exception):
 
     def __init__(self, message: str, retry_s: float = 0.0) -> None:
         super().__init__(message)
-        self.retry_s = retry_s
+        self.retry_s = float(retry_s)
 
 
 class Refused(Exception):
@@ -64,7 +64,7 @@ class AlertNotifier(ABC):
     """One receiver. `send` is called from a thread of its own, one message at a time."""
 
     repeat_s: float | None = None
-    """How often the receiver wants to hear of an episode that goes on; None: once."""
+    """How often the receiver wants to hear of an episode that goes on, a second or more; None: once."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:  # noqa: B027 - a default
         """`options` are the settings in `[notify.NAME]`, without `kind`, `severity` and `rules`.

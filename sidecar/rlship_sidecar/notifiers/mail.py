@@ -29,7 +29,7 @@ class Mail(Outbox):
         table = OutboxTable(store)
         super().__init__(table, experiment, wanted_of(tables), max_age_s, wall)
         self.postings: Sequence[Posting] = [
-            Posting(name, partial(make, name, options), table, may_send=may_send, wall=wall)
+            Posting(name, partial(make, name, options), table, max_age_s=max_age_s, may_send=may_send, wall=wall)
             for name, options in tables.items()
         ]
         self.added = table.has_any()  # what another sidecar left

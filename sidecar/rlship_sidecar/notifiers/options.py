@@ -24,10 +24,14 @@ def check_names(options: Mapping[str, Any], allowed: Collection[str]) -> None:
 
 def check_url(url: str) -> str:
     """Raise WrongNotifierOption unless it is an address of HTTP."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.username is None and parts.port != 0
+    except ValueError:  # brackets or a port that make no sense
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
         raise WrongNotifierOption(
-            "url", f"is {url!r}", "an address that begins with http:// or https://, without a user"
+            "url", f"is {url!r}", "an address that begins with http:// or https://, without a user or spaces"
         )
     return url
 
@@ -47,6 +51,8 @@ def secret(name: str, options: Mapping[str, Any]) -> str:
         found = os.environ.get(variable, "").strip()
         if not found:
             raise NotSent(f"the environment has no {variable}")
+        if not found.isprintable():  # the error of a request with it would show it
+            raise NotSent(f"{variable} holds no {name}")
         return found
     if path := options.get(f"{name}_file"):
         try:

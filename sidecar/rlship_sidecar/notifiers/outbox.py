@@ -60,8 +60,10 @@ class Outbox:
             states = self._table.states(one.notifier, episode.id)
             if OVER in states or (FIRING in states and episode.ended is None):
                 continue
-            # A first look at an old experiment needs no message about it.
-            if FIRING not in states and now - episode.fired.t > self._max_age_s:
+            # A first look at an old experiment needs no message about it. What was a warning for long may have become
+            # critical just now.
+            news = episode.last if one.critical else episode.fired
+            if FIRING not in states and now - news.t > self._max_age_s:
                 continue
             began = replace(episode, state=FIRING, ended=None)
             if FIRING not in states and not self._begin(one.notifier, message_of(self._experiment, began, rule), now):

@@ -20,11 +20,16 @@ from rlship_sidecar.store.outbox import OutboxTable, WaitingMessage
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 GIVE_UP_S = 6 * 3600.0  # so old a message is not worth sending
 SLOW_S = 30.0
+LEAST_REPEAT_S = 1.0
 MAX_ERROR = 300
 
 
 class Posting:
-    """One notifier of one experiment. `may_send` is asked before every message: False once the lease is lost."""
+    """One notifier of one experiment. `may_send` is asked before every message: False once the lease is lost.
+
+    `max_age_s`: of an experiment without rows for so long nothing is repeated of which the receiver has not heard for
+    so long either: it takes that for over.
+    """
 
     def __init__(
         self,
@@ -32,12 +37,14 @@ class Posting:
         make: Callable[[], AlertNotifier],
         table: OutboxTable,
         *,
+        max_age_s: float = math.inf,
         may_send: Callable[[], bool] = lambda: True,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self._make = make
         self._table = table
+        self._max_age_s = max_age_s
         self._may_send = may_send
         self._wall = wall
         self._change = threading.Condition()
@@ -49,8 +56,8 @@ class Posting:
         self._sending_since = math.inf
         self._not_before = 0.0
         self._wait_s = FIRST_WAIT_S
+        self._asked_s = 0.0  # for so long the receiver asked to be left alone
         self._notifier: AlertNotifier | None = None
-        self._repeated_at = -math.inf
 
     @property
     def error(self) -> str:
@@ -72,8 +79,9 @@ class Posting:
             self._asked = True
             self._change.notify_all()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"notify {self.name}", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=f"notify {self.name}", daemon=True)
+                thread.start()
+                self._thread = thread  # if it could be started: it waits for the lock until then
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until every message is sent; returns whether they are."""
@@ -118,7 +126,7 @@ class Posting:
             if not self._may_send():
                 return LONGEST_WAIT_S
             if not self._send(waiting):
-                self._not_before = time.monotonic() + self._wait_s
+                self._not_before = time.monotonic() + max(self._wait_s, self._asked_s)
                 self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
         return None
 
@@ -130,23 +138,30 @@ class Posting:
             self._table.mark_sent(waiting.number, now)
             return True
         self._table.mark_try(waiting.number)
-        self._sending_since = time.monotonic()
+        if not self._try(waiting.body, waiting.tries + 1):
+            return False
+        self._wait_s = FIRST_WAIT_S
+        self._table.mark_sent(waiting.number, self._wall())
+        return True
+
+    def _try(self, body: bytes, attempt: int) -> bool:
+        """Give the receiver a message. Returns whether it is done with: the receiver has it, or never will."""
+        self._sending_since, self._asked_s = time.monotonic(), 0.0
         try:
-            self._receiver().send(msgspec.structs.replace(read(waiting.body), attempt=waiting.tries + 1))
+            self._receiver().send(msgspec.structs.replace(read(body), attempt=attempt))
         except Refused as refusal:
             self._error = f"refused: {refusal}"[:MAX_ERROR]
         except NotSent as problem:
             self._error = str(problem)[:MAX_ERROR]
-            self._wait_s = min(LONGEST_WAIT_S, max(self._wait_s, problem.retry_s))
+            self._asked_s = min(GIVE_UP_S, problem.retry_s)
             return False
-        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+        except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything, and its thread has to go on
             self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR]
             return False
         else:
-            self._error, self._wait_s, self._repeated_at = "", FIRST_WAIT_S, time.monotonic()
+            self._error = ""
         finally:
             self._sending_since = math.inf
-        self._table.mark_sent(waiting.number, self._wall())
         return True
 
     def _receiver(self) -> AlertNotifier:
@@ -158,21 +173,21 @@ class Posting:
         """Send what goes on to a receiver that wants to hear of it again and again. Returns the seconds to the next
         time, None for none.
         """
-        every_s = self._receiver().repeat_s
+        try:
+            every_s = self._receiver().repeat_s
+        except Exception as error:  # noqa: BLE001 - as above
+            self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR]
+            return LONGEST_WAIT_S
         if every_s is None or self._stopping:
             return None
-        bodies = self._table.open(self.name)
-        if not bodies:
-            return None
-        left = self._repeated_at + every_s - time.monotonic()
-        if left > 0:
-            return left
-        self._repeated_at = time.monotonic()
-        for body in bodies:
-            if self._stopping or not self._may_send():
-                break
-            try:
-                self._receiver().send(read(body))
-            except (NotSent, Refused) as problem:
-                self._error = str(problem)[:MAX_ERROR]
-        return every_s
+        every_s = max(LEAST_REPEAT_S, every_s)
+        since = self._wall() - self._max_age_s
+        found = self._table.open(self.name, 0.0 if self._table.newest_row_t() >= since else since)
+        for number, sent, body in found:
+            left = sent + every_s - self._wall()
+            if 0 < left <= every_s:  # more, where the clock was set back
+                return left
+            if self._stopping or self._asked or not self._may_send() or not self._try(body, 1):
+                return min(every_s, LONGEST_WAIT_S)  # what is new does not wait for all of these
+            self._table.mark_sent(number, self._wall())
+        return every_s if found else None

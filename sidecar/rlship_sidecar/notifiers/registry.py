@@ -68,13 +68,13 @@ def check(place: str, tables: Tables, rules: Mapping[str, Any]) -> None:
 
 
 def _class_of(name: str, table: Mapping[str, Any]) -> type[AlertNotifier]:
-    kind = table.get("kind", name)
+    kind = str(table.get("kind", name))
     if kind in OWN:
         return OWN[kind]
     found = {point.name: point for point in entry_points(group=GROUP)}
     kinds = [*OWN, *sorted(found)]
     if kind not in found:
-        near = similar(str(kind), kinds)
+        near = similar(kind, kinds)
         hint = f'did you mean "{near[0]}"? ' if near else ""
         raise UsageProblem(f"there is no kind of notifier {kind!r}", f"{hint}installed are: {', '.join(kinds)}")
     try:

@@ -25,7 +25,7 @@ from rlship_sidecar.store.alerts import AlertTables
 from rlship_sidecar.store.past_rows import PastRowTable
 from rlship_sidecar.store.store import Store
 
-EVALUATION = 3  # the number of the evaluation: add one when equal rows and rules give other verdicts
+EVALUATION = 4  # the number of the evaluation: add one when equal rows and rules give other verdicts
 KEPT = 1  # the number of the form of what the store keeps for it: add one when that is another
 AT_ONCE = 4096  # frames that one look evaluates, each as often as there are rules
 ROWS_AT_ONCE = 256  # rows of before that one look takes in

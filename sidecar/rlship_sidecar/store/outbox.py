@@ -84,15 +84,23 @@ class OutboxTable:
         self.store.at_once("update outbox set tries = tries + 1 where number = ?", (number,))
 
     def mark_sent(self, number: int, t: float) -> None:
-        """A message was sent, or never will be."""
+        """A message was sent, again or for the first time, or never will be."""
         self.store.at_once("update outbox set sent = ? where number = ?", (t, number))
 
-    def open(self, notifier: str) -> list[bytes]:
-        """The messages that episodes began of which the end was not sent."""
+    def newest_row_t(self) -> float:
+        """The time of the newest row in Unix seconds, 0 without any."""
+        rows = self.store.read_rows(self.store.row_count() - 1, 1)
+        return rows[0].t if rows else 0.0
+
+    def open(self, notifier: str, since: float) -> list[tuple[int, float, bytes]]:
+        """Messages that episodes began, each with its number and when it was sent, of which the end was not sent. Only
+        those that were sent since then, the one of the longest ago first.
+        """
         found = self.store.at_once(
-            "select body from outbox where notifier = ? and state = 'firing' and sent is not null and "
+            "select number, sent, body from outbox where notifier = ? and state = 'firing' and sent >= ? and "
             "not exists (select 1 from outbox later where later.notifier = outbox.notifier "
-            "and later.episode = outbox.episode and later.state = 'over' and later.sent is not null)",
-            (notifier,),
+            "and later.episode = outbox.episode and later.state = 'over' and later.sent is not null) "
+            "order by sent, number",
+            (notifier, since),
         )
-        return [body for (body,) in found]
+        return [(number, sent, body) for number, sent, body in found]
