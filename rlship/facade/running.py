@@ -274,7 +274,8 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
         """Nothing waits to be sent, as a job that asks before it ends hopes for."""
         if self._rlship.beside:
             return super().status()
-        return self._rlship.module.sdk.wandb_run.RunStatus(sync_items_total=0, sync_items_pending=0)
+        kind = getattr(self._rlship.module.sdk.wandb_run, "RunStatus", None)
+        return None if kind is None else kind(sync_items_total=0, sync_items_pending=0)
 
     # What the run is
 

@@ -275,22 +275,28 @@ class Facade:
         if actor in taken:
             actor = next(name for n in range(2, 1 << 20) if (name := f"{actor}-{n}") not in taken)
         start = places.last_step(folder, actor, run_id) + 1 if asked.resumes else 0
-        if len(self._folders) == 1 and (other := places.ended_run(folder, actor, run_id)) is not None:
-            self._say_shared(folder, run_id, other)
+        if len(self._folders) == 1:
+            self._say_shared(folder, actor, run_id)
         place = Place(folder, actor, run_id, opened=opened, start=start)
         place.shared = asked.mode == "shared"
         if asked.secondary and label and places.role(label) is None:
             place.replica = label
         return place
 
-    def _say_shared(self, folder: str, run_id: str, other: str) -> None:
-        """Say that two runs of W&B's become one, of processes one after the other."""
-        if detect("", None, warn=lambda message: None).rank == 0:
-            notices.once(
-                "shared",
-                f"the run {run_id} goes on in {folder}, where the run {other} ended: they are one run there, with"
-                " the newer values of equal steps. For a run of its own, start this command by `rlship run --dir …`",
-            )
+    def _say_shared(self, folder: str, actor: str, run_id: str) -> None:
+        """Say it if runs of W&B's of processes one after the other become one. Rank 0 alone looks into the folder."""
+        try:
+            other = None
+            if detect(actor, None, warn=lambda message: None).rank == 0:
+                other = places.ended_run(folder, actor, run_id)
+            if other is not None:
+                notices.once(
+                    "shared",
+                    f"the run {run_id} goes on in {folder}, where the run {other} ended: they are one run, with"
+                    " the newer values of equal steps. For a run of its own, start it by `rlship run --dir …`",
+                )
+        except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
+            fault("init", error)
 
     def _resume(self, run: Any, place: Place, *, named: bool) -> None:
         """Let a run that is resumed be as earlier processes left it."""
