@@ -7,7 +7,7 @@ import os
 import traceback
 
 from . import ending
-from .artifacts import MAX_FILES, arrived, facts_of, files_like, sizes
+from .artifacts import MAX_FILES, arrived, facts_of, files_like, known_as, sizes
 from .axes import COUNTER
 from .recorder import fault, notices
 from .told import Summary, telling_config
@@ -240,13 +240,18 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
             return super().use_artifact(artifact_or_name, type, *args, **options)
         if not isinstance(artifact_or_name, str):
             return artifact_or_name
+        if (own := known_as(artifact_or_name, self)) is not None:
+            return own
         return state.read("use_artifact").Api().artifact(self._rlship_path(artifact_or_name), type=type)
 
     def use_model(self, name: Any, *args: Any, **options: Any) -> Any:
         state = self._rlship
         if state.beside:
             return super().use_model(name, *args, **options)
-        return state.read("use_model").Api().artifact(self._rlship_path(name)).download()
+        found = known_as(name, self) or state.read("use_model").Api().artifact(self._rlship_path(name))
+        root = found.download()
+        inside = os.listdir(root) if os.path.isdir(root) else []
+        return os.path.join(root, inside[0]) if len(inside) == 1 else root  # as the client
 
     def restore(self, name: Any, run_path: Any = None, replace: bool = False, root: Any = None) -> Any:
         state = self._rlship

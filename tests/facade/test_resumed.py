@@ -113,6 +113,35 @@ API = """
     """
 
 
+ARTIFACTS = """
+    import json, os
+    run = wandb.init(project="p")
+    for epoch in range(2):
+        with open("model.pt", "w") as file:
+            file.write(str(epoch))
+        artifact = wandb.Artifact("model", type="model")
+        artifact.add_file("model.pt")
+        run.log_artifact(artifact, aliases=[f"epoch-{epoch}"])
+    def content(folder):
+        with open(os.path.join(folder, "model.pt")) as file:
+            return file.read()
+    other = wandb.Artifact("other", type="model")
+    other.add_file("model.pt", name="sub/model.pt")
+    run.log_artifact(other)
+    seen = [content(run.use_artifact(name).download()) for name in ("model:latest", "p/model:epoch-0", "model")]
+    seen += [os.path.join(found, "sub/model.pt") for found in [run.use_artifact("other:v0").download(root="own")]]
+    model = run.use_model("model:latest")
+    seen += [os.path.basename(model), content(os.path.dirname(model))]
+    for name in ("model:epoch-7", "q/model:latest", "third:latest"):
+        try:
+            run.use_artifact(name)
+        except Exception as error:
+            seen.append(type(error).__name__)
+    assert os.path.isfile("own/sub/model.pt")
+    print(json.dumps(seen))
+    """
+
+
 def starts(folder: Path, code: str, count: int, **more: str) -> list[Job]:
     """The processes of a program that is started again and again in a folder."""
     return [run(folder, code, check=False, **more) for _ in range(count)]
@@ -189,6 +218,15 @@ def test_the_api_finds_the_jobs_own_run(tmp_path: Path) -> None:
     ]
     assert said(job.file())["summary"] == {"best": 4, "set": 1}
     assert job.err.count("is not recorded") == 1
+
+
+def test_an_artifact_of_the_job_itself(tmp_path: Path) -> None:
+    """`use_artifact` and `use_model` find what this process logged, by name and alias, and give its files as they were
+    then. A name that it did not log goes to W&B.
+    """
+    with LoopbackBackend() as backend:
+        job = run(tmp_path, ARTIFACTS, **backend.environment(tmp_path / "home"))
+    assert job.values() == ["1", "0", "1", "own/sub/model.pt", "model.pt", "1", "CommError", "CommError", "CommError"]
 
 
 def test_a_large_file_is_read_at_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
