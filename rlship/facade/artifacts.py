@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import glob
 import os
+import shutil
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ else:
 
 MAX_FILES = 1000  # that are listed
 _VERSION = "v0"
+_MAX_KNOWN = 100
 _classes: dict[type, type] = {}
+_known: dict[str, Any] = {}  # the newest ones that this process logged, by name and alias
 
 
 class ArrivedArtifact(_Client):  # type: ignore[misc]  # the client is not installed where types are checked
@@ -32,6 +35,17 @@ class ArrivedArtifact(_Client):  # type: ignore[misc]  # the client is not insta
 
     def link(self, target_path: Any, aliases: Any = None) -> None:
         self._rlship[0].link_artifact(self, target_path, aliases)
+
+    def download(self, root: Any = None, *_: Any, **__: Any) -> str:
+        """Copy its files from where the job has them, those that have no address elsewhere."""
+        root = os.fspath(root) if root else os.path.join(".", "artifacts", f"{_name_of(self)}:{_VERSION}")
+        for path, entry in self.manifest.entries.items():
+            source = getattr(entry, "local_path", None)
+            if source and os.path.isfile(source):
+                target = os.path.join(root, path)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                shutil.copyfile(source, target)
+        return str(root)
 
     @property
     def version(self) -> str:
@@ -55,7 +69,7 @@ class ArrivedArtifact(_Client):  # type: ignore[misc]  # the client is not insta
 
     @property
     def qualified_name(self) -> str:
-        return f"{self.entity}/{self.project}/{self.name.partition(':')[0]}:{_VERSION}"
+        return f"{self.entity}/{self.project}/{_name_of(self)}:{_VERSION}"
 
 
 def arrived(artifact: Any, base: type, run: Any, aliases: Any) -> bool:
@@ -70,7 +84,25 @@ def arrived(artifact: Any, base: type, run: Any, aliases: Any) -> bool:
         artifact.__class__ = _classes[kind]
     known = ["latest", *([aliases] if isinstance(aliases, str) else aliases or ())]
     artifact.__dict__["_rlship"] = run, list(dict.fromkeys(known))
+    for alias in dict.fromkeys(("", *known, _VERSION)):
+        key = f"{_name_of(artifact)}:{alias}"
+        _known.pop(key, None)
+        _known[key] = artifact
+    while len(_known) > _MAX_KNOWN:
+        del _known[next(iter(_known))]
     return True
+
+
+def known_as(name: str, run: Any) -> Any:
+    """The artifact that this process logged under a name as W&B has them, with an alias or not; None for another."""
+    *place, short = name.split("/")
+    if place and place[-1] != run.project:
+        return None
+    return _known.get(short if ":" in short else f"{short}:")
+
+
+def _name_of(artifact: Any) -> str:
+    return str(artifact.name).partition(":")[0]
 
 
 def log_to(base: type, newest: Callable[[], Any]) -> None:

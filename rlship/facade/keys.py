@@ -7,6 +7,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 _KEY = "WANDB_API_KEY"
@@ -18,8 +19,10 @@ _READERS = ("sweep", "agent", "controller", "restore")
 class Keys:
     """What the client `module` of this process may find as a key."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, own: Callable[[Any], Any]) -> None:
+        """`own(path)` is what the API's `run` gives for a run of this process, else None."""
         self._module = module
+        self._own = own
         self._watched: set[type] = set()
 
     def give_dummy(self) -> None:
@@ -81,6 +84,8 @@ class Keys:
         if isinstance(kind, type) and kind not in self._watched:
             self._watched.add(kind)
             kind.__init__ = self._reading(kind.__init__)  # type: ignore[misc]
+            if callable(getattr(kind, "run", None)):
+                kind.run = self._own_first(kind.run)  # type: ignore[attr-defined]
 
     def _reading(self, real: Any) -> Any:
         @functools.wraps(real)
@@ -89,6 +94,14 @@ class Keys:
             return real(*args, **options)
 
         return call
+
+    def _own_first(self, real: Any) -> Any:
+        @functools.wraps(real)
+        def run(api: Any, path: Any = "", *args: Any, **options: Any) -> Any:
+            found = self._own(path)
+            return real(api, path, *args, **options) if found is None else found
+
+        return run
 
     def _take(self, key: str, host: str | None, settings: Any) -> None:
         # Processes that this one starts find it here, as they would in the netrc file that the client writes.

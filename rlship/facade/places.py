@@ -10,7 +10,7 @@ from .axes import words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, BinaryIO
 
 # The words of a job type or a label that say what a process does.
 _ROLES = {
@@ -67,19 +67,63 @@ def folder_of(base: str, number: int) -> str:
     return base if number < 2 else f"{base.rstrip('/')}-{number}"
 
 
-def last_step(folder: str, actor: str, run_id: str) -> int:
-    """The greatest step that earlier processes of a run wrote for an actor; -1 if there is no such file.
-
-    Only the ends of the newest files are read.
-    """
+def newest_files(folder: str) -> list[str]:
+    """The newest files of an experiment's writers, the newest first."""
     try:
         with os.scandir(os.path.join(folder, "rlship")) as entries:
             plain = [one for one in entries if one.name.endswith(".jsonl") and one.is_file(follow_symlinks=False)]
             files = [(one.stat().st_mtime, one.path) for one in plain]
     except OSError:
-        return -1
+        return []
+    return [path for _, path in sorted(files, reverse=True)[:_MAX_FILES]]
+
+
+def belongs_to(file: BinaryIO, run_id: str) -> dict[str, Any] | None:
+    """The record `open` of a file that a process of the run wrote, else None."""
+    opened = _opened(file)
+    return opened if _run_of(opened) == run_id else None
+
+
+def ended_run(folder: str, actor: str, run_id: str) -> str | None:
+    """The id of another run that the newest process of an actor ended here; None without one, or if it failed."""
+    for path in newest_files(folder):
+        try:
+            with open(path, "rb") as file:
+                opened = _opened(file)
+                if opened.get("actor") == actor and opened.get("rank") == 0:
+                    other = _run_of(opened)
+                    ended = (
+                        b'"kind":"close"' in (last := _tail(file).rstrip().rpartition(b"\n")[2]) and b'"exit"' in last
+                    )
+                    return other if ended and other != run_id else None
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _opened(file: BinaryIO) -> dict[str, Any]:
+    opened: Any = json.loads(file.read(_HEAD_BYTES).partition(b"\n")[0])
+    return opened if isinstance(opened, dict) else {}
+
+
+def _run_of(opened: dict[str, Any]) -> str | None:
+    found: str | None = (opened.get("labels") or {}).get("wandb_id")
+    return found
+
+
+def _tail(file: BinaryIO) -> bytes:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _TAIL_BYTES))
+    return file.read()
+
+
+def last_step(folder: str, actor: str, run_id: str) -> int:
+    """The greatest step that earlier processes of a run wrote for an actor; -1 if there is no such file.
+
+    Only the ends of the newest files are read.
+    """
     best = -1
-    for _, path in sorted(files, reverse=True)[:_MAX_FILES]:
+    for path in newest_files(folder):
         try:
             best = max(best, _last_of(path, actor, run_id))
         except (OSError, ValueError):
@@ -89,10 +133,8 @@ def last_step(folder: str, actor: str, run_id: str) -> int:
 
 def _last_of(path: str, actor: str, run_id: str) -> int:
     with open(path, "rb") as file:
-        opened: Any = json.loads(file.read(_HEAD_BYTES).partition(b"\n")[0])
-        if opened.get("actor") != actor or (opened.get("labels") or {}).get("wandb_id") != run_id:
+        opened = belongs_to(file, run_id)
+        if opened is None or opened.get("actor") != actor:
             return -1
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL_BYTES))
-        tail = file.read()
+        tail = _tail(file)
     return max((int(found) for found in re.findall(rb'"step":(\d{1,16})[,}]', tail)), default=-1)

@@ -18,7 +18,7 @@ from . import values as kinds
 from .axes import COUNTER, Router, flat
 from .media import Copier, file_of
 from .tables import Tables, column_names, score_of, step_in
-from .told import Replaced, Tally, figures_in
+from .told import Replaced, Tally, figures_in, is_figure, kept
 from .track import Track
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 class Place:
     """Where a run is written. `opened` is Unix time; `start` is the first step of its own count."""
 
-    __slots__ = ("actor", "folder", "opened", "replica", "run_id", "shared", "start")
+    __slots__ = ("actor", "folder", "opened", "replica", "resumed", "run_id", "shared", "start")
 
     def __init__(self, folder: str, actor: str, run_id: str, *, opened: float, start: int = 0) -> None:
         self.folder = folder
@@ -59,6 +59,7 @@ class Place:
         self.opened = opened
         self.start = start
         self.replica: str | None = None
+        self.resumed = False  # whether an earlier process wrote of the run that this one resumes
         self.shared = False
 
 
@@ -85,6 +86,7 @@ class Recorder:
         self._tables = Tables()
         self._tallies: dict[str, Tally] = {}
         self._wanted: dict[str, tuple[str, ...] | None] = {}
+        self._final: dict[str, Any] = {}  # what began to be logged after the last step
         self._own: set[str] = set()  # the keys of the summary that the job set itself
         self._replaced = Replaced()
         _recorders.add(self)
@@ -102,12 +104,25 @@ class Recorder:
             parts, ends = self.router.route(values, step, commit, counts=os.getpid() == self._pid)
             for part in parts:
                 track = self._track(part.axis)
+                self._note_final(track, part)
                 self._write(track, part, t)
                 if ends and part.axis == COUNTER:
                     track.complete(part.step)
             if self._wanted:
                 self._tally(values)
             return not self.router.counter.late
+
+    def _note_final(self, track: Track, part: Part) -> None:
+        """Keep the metrics that begin after the last step of the run's axis, such as those of a test at the end: no row
+        of a step will have them, so the summary does.
+        """
+        if part.step is not None:
+            if self._final and track is self._main:
+                self._final.clear()
+        elif os.getpid() == self._pid:
+            known, axis = self._known, track.axis
+            new = [key for key in part.values if key in self._final or (axis, key) not in known]
+            self._final.update((key, part.values[key]) for key in new)
 
     @staticmethod
     def _whole(step: Any) -> int | None:
@@ -255,6 +270,12 @@ class Recorder:
                     self._say_code(code)
                 self.open()
 
+    def flush(self) -> None:
+        """Wait until what was recorded is in the files."""
+        for track in list(self._tracks.values()):
+            if not track.closed:
+                track.flush()
+
     def stop(self) -> None:
         """Record nothing more, because the process logs by itself."""
         with self._lock:
@@ -315,9 +336,11 @@ class Recorder:
     def _before_close(self) -> None:
         """Wait for files that are being copied, and write the summary that the job asked for."""
         copier.wait()
-        shown = {key: tally.shown() for key, tally in self._tallies.items() if key not in self._own}
-        if self._teller is not None and any(shown.values()):
-            self._teller.run_data(summary={key: value for key, value in shown.items() if value})
+        shown = {key: found for key, value in self._final.items() if is_figure(found := kept(value))}
+        shown.update((key, tally.shown()) for key, tally in self._tallies.items())
+        shown = {key: value for key, value in shown.items() if key not in self._own and value != {}}
+        if self._teller is not None and shown:
+            self._teller.run_data(summary=shown)
 
     # Values
 

@@ -6,7 +6,9 @@ import functools
 import os
 import traceback
 
-from .artifacts import MAX_FILES, arrived, facts_of, files_like, sizes
+from . import ending
+from .artifacts import MAX_FILES, arrived, facts_of, files_like, known_as, sizes
+from .axes import COUNTER
 from .recorder import fault, notices
 from .told import Summary, telling_config
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .recorder import Recorder
+    from .resumed import Earlier
 
     _Client: Any
 else:
@@ -23,13 +26,18 @@ else:
 
 # The project and the entity of a disabled run of the client's for which the job names none.
 NOT_NAMED = "dummy"
+# What a resumed run has of earlier processes: the name in its settings, and in the files.
+RESUMED = (*(("run_notes", "notes"), ("run_tags", "tags"), ("run_group", "group"), ("run_job_type", "job_type")),)
 _PLAIN = (str, int, float, bool, list, tuple)
 
 
 class State:
     """What is added to a run. `beside`: the client's own run goes to W&B as always, and is recorded too."""
 
-    __slots__ = ("beside", "finished", "forget", "module", "name", "project", "read", "recorder", "summary")
+    __slots__ = (
+        *("beside", "failed", "finished", "forget", "module", "name"),
+        *("project", "read", "recorder", "root", "summary"),
+    )
 
     def __init__(
         self,
@@ -45,10 +53,11 @@ class State:
         self.module = module
         self.name = name
         self.project: str | None = None  # that the job names
+        self.root: str | None = None  # the folder in which the client has its own
         self.beside = beside
         self.forget = forget  # the run is finished
         self.read = read  # the module, for what reads from W&B
-        self.finished = False
+        self.finished = self.failed = False
         self.summary = Summary(lambda values: self.set("summary", values))
 
     def set(self, member: str, values: dict[str, Any]) -> None:
@@ -149,12 +158,14 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
         state = self._rlship
         if state.finished:
             return
-        state.finished = True
+        state.finished, state.failed = True, bool(exit_code or ending.exit_code())
         try:
             state.recorder.finish(exit_code)
         except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
             fault("finish", error)
         super().finish(exit_code, *args, **options)
+        if not (state.beside or state.failed):
+            drop_note(state.root)
         state.forget(self)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -229,13 +240,18 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
             return super().use_artifact(artifact_or_name, type, *args, **options)
         if not isinstance(artifact_or_name, str):
             return artifact_or_name
+        if (own := known_as(artifact_or_name, self)) is not None:
+            return own
         return state.read("use_artifact").Api().artifact(self._rlship_path(artifact_or_name), type=type)
 
     def use_model(self, name: Any, *args: Any, **options: Any) -> Any:
         state = self._rlship
         if state.beside:
             return super().use_model(name, *args, **options)
-        return state.read("use_model").Api().artifact(self._rlship_path(name)).download()
+        found = known_as(name, self) or state.read("use_model").Api().artifact(self._rlship_path(name))
+        root = found.download()
+        inside = os.listdir(root) if os.path.isdir(root) else []
+        return os.path.join(root, inside[0]) if len(inside) == 1 else root  # as the client
 
     def restore(self, name: Any, run_path: Any = None, replace: bool = False, root: Any = None) -> Any:
         state = self._rlship
@@ -258,6 +274,13 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
     def _rlship_path(self, name: str) -> str:
         entity = f"{self.entity}/" if self.entity else ""
         return name if "/" in name else f"{entity}{self.project}/{name}"
+
+    def status(self) -> Any:
+        """Nothing waits to be sent, as a job that asks before it ends hopes for."""
+        if self._rlship.beside:
+            return super().status()
+        kind = getattr(self._rlship.module.sdk.wandb_run, "RunStatus", None)
+        return None if kind is None else kind(sync_items_total=0, sync_items_pending=0)
 
     # What the run is
 
@@ -307,7 +330,7 @@ class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed
 
     @property
     def resumed(self) -> Any:
-        return super().resumed if self._rlship.beside else self._rlship.recorder.place.start > 0
+        return super().resumed if self._rlship.beside else self._rlship.recorder.place.resumed
 
     @property
     def url(self) -> Any:
@@ -372,6 +395,36 @@ def begin(run: Any, state: State, classes: dict[type, type]) -> None:
     config = run.config
     object.__setattr__(config, "__class__", telling_config(type(config), lambda values: state.set("config", values)))
     run.__class__ = classes[base]
+
+
+def resume(run: Any, earlier: Earlier, *, named: bool) -> None:
+    """Give a run what it had before this process, but for what this one says itself, which names the run if `named`.
+
+    Nothing is recorded again.
+    """
+    config, said, state = run.config, earlier.said, run._rlship
+    missing = {key: value for key, value in earlier.config.items() if key not in config}
+    base: Any = type(config).__mro__[1]  # whose method records nothing
+    base.update(config, missing, allow_val_change=True)
+    state.summary.resume({**earlier.summary, COUNTER: state.recorder.place.start - 1})
+    if not named:
+        state.name = said.get("name", state.name)
+    settings = run._settings
+    for setting, member in RESUMED:
+        if said.get(member) and not getattr(settings, setting, None):
+            setattr(settings, setting, said[member])
+
+
+def drop_note(root: str | None) -> None:
+    """Drop the client's note of the run with which a later process that says `resume="auto"` goes on.
+
+    `root` is the folder that has the client's, in whose mode "disabled" the settings name another one.
+    """
+    try:
+        folder = next(one for name in (".wandb", "wandb") if os.path.isdir(one := os.path.join(root or "", name)))
+        os.remove(os.path.join(folder, "wandb-resume.json"))
+    except (OSError, StopIteration):
+        return  # the client made no note
 
 
 def _set(run: Any, name: str, value: Any) -> None:

@@ -61,7 +61,7 @@ _KEPT = (float, int, str, dict)
 _MAX_LIST = 1000
 
 
-def _kept(value: Any) -> Any:
+def kept(value: Any) -> Any:
     """A value that was logged as the summary has it; None for what it does not keep."""
     if isinstance(value, _KEPT):
         return value
@@ -82,9 +82,13 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
         super().__init__(values or {})
         object.__setattr__(self, "_changed", changed)
 
+    def resume(self, values: Mapping[str, Any]) -> None:
+        """Take what the run had before this process."""
+        dict.update(self, values)
+
     def note(self, values: Mapping[str, Any]) -> None:
         """Take values that were logged: the job did not set them. Tables and files are not kept in memory."""
-        dict.update(self, {key: found for key, value in values.items() if (found := _kept(value)) is not None})
+        dict.update(self, {key: found for key, value in values.items() if (found := kept(value)) is not None})
 
     def get(self, key: Any, default: Any = None) -> Any:
         try:
@@ -115,8 +119,9 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
         self[key] = value
 
     def __delitem__(self, key: Any) -> None:
-        dict.__delitem__(self, key)
-        self._told([key])
+        if key in self:  # as the client, which takes a key that is not there
+            dict.__delitem__(self, key)
+            self._told([key])
 
     def __delattr__(self, key: str) -> None:
         del self[key]
@@ -127,6 +132,11 @@ class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
         self._told(new)
 
     def _as_dict(self) -> dict[str, Any]:
+        return self
+
+    @property
+    def _json_dict(self) -> dict[str, Any]:
+        """What scripts read of the summary that the client's API gives."""
         return self
 
     def _told(self, keys: Iterable[Any]) -> None:
@@ -172,6 +182,11 @@ def figures_in(summary: str) -> tuple[str, ...] | None:
     return found if found or "none" in names else None
 
 
+def is_figure(value: Any) -> bool:
+    """True for a finite number."""
+    return isinstance(value, (int, float)) and bool(value - value == 0)
+
+
 class Tally:
     """The figure of a key's values that the job asked for by `define_metric(summary=…)`; without `names`, none."""
 
@@ -184,7 +199,7 @@ class Tally:
 
     def add(self, value: Any) -> None:
         """Take one more value; others than finite numbers do not count."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+        if isinstance(value, bool) or not is_figure(value):
             return
         self.count += 1
         old = self.values

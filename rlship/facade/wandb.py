@@ -14,13 +14,15 @@ import functools
 import inspect
 import os
 import time
+from collections import deque
 
 from .. import registry
 from ..hook.interception import folder_in_sweep
-from . import artifacts, boards, places
+from ..identity import detect
+from . import artifacts, boards, places, public, resumed
 from .keys import Keys
 from .recorder import Place, Recorder, fault, notices
-from .running import NOT_NAMED, State, begin
+from .running import NOT_NAMED, State, begin, drop_note, resume
 from .told import CLIENTS_OWN
 
 TYPE_CHECKING = False
@@ -33,6 +35,7 @@ _GLOBALS = (
     *("run", "config", "summary", "log", "define_metric", "watch", "unwatch", "save", "alert", "mark_preempting"),
     *("use_artifact", "log_artifact", "log_model", "use_model", "link_model"),
 )
+_MAX_ENDED = 8
 # What is said of a run by its settings: its name there, and its name in the files.
 _FACTS = (
     ("project", "project"),
@@ -69,9 +72,11 @@ class _Asked:
         self.mode = self._of("mode", "mode", "WANDB_MODE") or ""
         self.reinit = self._of("reinit", "reinit", "WANDB_REINIT")
         self.resume = self._of("resume", "resume", "WANDB_RESUME") or given.get("resume_from")
+        self.resumes = self.resume not in (None, False, "never", "false", "False", "0")
         self.id = self._of("id", "run_id", "WANDB_RUN_ID")
         self.name = self._of("name", "run_name", "WANDB_NAME")
         self.project = self._of("project", "project", "WANDB_PROJECT")
+        self.root = os.path.abspath(str(self._of("dir", "root_dir", "WANDB_DIR") or ""))
         self.label = self._of("", "x_label", "WANDB_X_LABEL")
         self.boards = bool(given.get("sync_tensorboard") or given.get("tensorboard")) or self._of(
             "", "sync_tensorboard", ""
@@ -103,13 +108,14 @@ class Facade:
         self._real_init = module.init
         self._before_runs = {name: getattr(module, name) for name in _GLOBALS if hasattr(module, name)}
         self._runs: list[Any] = []  # those that are not finished, in the order of `init`
+        self._ended: deque[Any] = deque(maxlen=_MAX_ENDED)  # the newest ones that are finished
         self._folders: dict[str, str] = {}  # by the run's id
         # The folder of the first one. A job may clear its environment before its first `init`.
         self._base = os.path.abspath(os.environ["RLSHIP_DIR"])
         self._pid = os.getpid()
         self._classes: dict[type, type] = {}
         self._follows = False  # whether scalars of TensorBoard are logged to the newest run
-        self._keys = Keys(module)
+        self._keys = Keys(module, self._own_run)
         self._aside = False  # whether the process logs by itself, so that nothing is recorded
         registry.when_explicit(self._stand_aside)
         self._replace("init", self._init)
@@ -228,9 +234,15 @@ class Facade:
             recorder = Recorder(place, self.module)
             name = str(asked.name) if asked.name else os.path.basename(place.folder)
             state = State(recorder, self.module, name, beside=beside, forget=self._forget, read=self._read)
-            state.project = asked.project
+            state.project, state.root = asked.project, asked.root
             begin(run, state, self._classes)
             self._say(recorder, run, settings, asked)
+            if beside:
+                pass
+            elif asked.resumes:
+                self._resume(run, place, named=bool(asked.name))
+            else:
+                drop_note(asked.root)
             self._runs.append(run)
             if asked.boards and not beside and not self._follows:
                 self._follows = bool(boards.follow(self._log_scalar))
@@ -262,14 +274,39 @@ class Facade:
             actor = places.role(asked.name) or actor
         if actor in taken:
             actor = next(name for n in range(2, 1 << 20) if (name := f"{actor}-{n}") not in taken)
-        start = 0
-        if asked.resume not in (None, False, "never", "false", "False", "0"):
-            start = places.last_step(folder, actor, run_id) + 1
+        start = places.last_step(folder, actor, run_id) + 1 if asked.resumes else 0
+        if len(self._folders) == 1:
+            self._say_shared(folder, actor, run_id)
         place = Place(folder, actor, run_id, opened=opened, start=start)
         place.shared = asked.mode == "shared"
         if asked.secondary and label and places.role(label) is None:
             place.replica = label
         return place
+
+    def _say_shared(self, folder: str, actor: str, run_id: str) -> None:
+        """Say it if runs of W&B's of processes one after the other become one. Rank 0 alone looks into the folder."""
+        try:
+            other = None
+            if detect(actor, None, warn=lambda message: None).rank == 0:
+                other = places.ended_run(folder, actor, run_id)
+            if other is not None:
+                notices.once(
+                    "shared",
+                    f"the run {run_id} goes on in {folder}, where the run {other} ended: they are one run, with"
+                    " the newer values of equal steps. For a run of its own, start it by `rlship run --dir …`",
+                )
+        except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
+            fault("init", error)
+
+    def _resume(self, run: Any, place: Place, *, named: bool) -> None:
+        """Let a run that is resumed be as earlier processes left it."""
+        try:
+            earlier = resumed.read(place.folder, place.run_id)
+            if earlier is not None:
+                place.resumed = True
+                resume(run, earlier, named=named)
+        except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
+            fault("resume", error)
 
     def _say(self, recorder: Recorder, run: Any, settings: Any, asked: _Asked) -> None:
         """Write what the run is."""
@@ -297,6 +334,16 @@ class Facade:
         mine = self._runs and self._pid == os.getpid() and not self._runs[-1]._rlship.beside
         return self._runs[-1] if mine else None
 
+    def _own_run(self, path: Any) -> Any:
+        """The run of this process at a path of W&B's, as the client's API would give it; None if it is another one."""
+        try:
+            mine = (run for run in (*self._runs, *self._ended) if not run._rlship.beside and public.names(path, run))
+            run = next(mine, None)
+            return None if run is None else public.OwnRun(run)
+        except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
+            fault("Api", error)
+            return None
+
     def _restore(self, name: Any, run_path: Any = None, replace: bool = False, root: Any = None) -> Any:
         run = self._open_run()
         if run is None or run_path is not None:
@@ -322,6 +369,7 @@ class Facade:
         """Forget a run; the module's names are again as before the first one."""
         if run in self._runs:
             self._runs.remove(run)
+            self._ended.append(run)
         if getattr(self.module, "run", None) in (run, None):
             for name, value in self._before_runs.items():
                 setattr(self.module, name, value)

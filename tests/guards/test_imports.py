@@ -64,6 +64,8 @@ OPTIONAL = {
     PACKAGES["rlship"] / "hook" / "ray.py": {"ray"},
     # What has so many numbers that W&B's own histogram of them, which needs numpy, takes their place.
     PACKAGES["rlship"] / "facade" / "values.py": {"numpy"},
+    # The job asks for a frame.
+    PACKAGES["rlship"] / "facade" / "public.py": {"pandas"},
     # A process to which a job passed its run imports the package that the job imported.
     PACKAGES["rlship"] / "facade" / "running.py": {"wandb"},
     # Frameworks that call their integration, which has then been imported by them.
