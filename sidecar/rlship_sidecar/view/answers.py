@@ -77,6 +77,7 @@ def series(shown: Shown, given: Parameters) -> Answer:
     span = asking.span(given, contract.USUAL_POINTS, contract.MAX_POINTS)
     names = asking.words(given, "m", contract.MAX_METRICS)
     with shown.reading:
+        head = shown.head()  # rows that are read from now on may be in the answer, those before are
         index = shown.index()
         if not given.get("m"):
             names = [one["id"] for one in charts.metrics_of(shown.rollup(), shown.lead) if one["headline"] is not None]
@@ -84,7 +85,7 @@ def series(shown: Shown, given: Parameters) -> Answer:
     near = {place.family: shown.near(place.family, span) for place in wanted.values()}
     with shown.reading:
         grids, curves = charts.series_of(shown.rollup(), wanted, span, lambda name, _: near.get(name))
-        return {**shown.head(), "grids": grids, "curves": curves}
+        return {**head, "grids": grids, "curves": curves}
 
 
 def ranks(shown: Shown, given: Parameters) -> Answer:
