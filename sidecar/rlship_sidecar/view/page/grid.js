@@ -4,6 +4,7 @@ import { Chart } from "./chart.js";
 import { h, show } from "./dom.js";
 import { number, bytes, seconds } from "./numbers.js";
 import { addRow, columns, newestOf, lineOf, valueAt } from "./shape/curves.js";
+import { bands } from "./shape/episodes.js";
 
 const GATHER_MS = 20;
 const SETTLE_MS = 250;
@@ -19,8 +20,8 @@ export function formatOf(unit) {
 
 export class ChartGrid {
   /** `wanted` are {title, ids, colours, about}; `onPick(step, metric)` is called for a click. */
-  constructor(host, ctx, wanted, { marks = () => [], onPick, height } = {}) {
-    Object.assign(this, { host, ctx, marks, onPick, height });
+  constructor(host, ctx, wanted, { onPick, height } = {}) {
+    Object.assign(this, { host, ctx, onPick, height });
     this.cards = [];
     this.due = new Set();
     this.asked = 0;
@@ -126,7 +127,8 @@ export class ChartGrid {
   }
 
   draw(card) {
-    card.chart.update(columns(card.lines), this.marks(card.spec));
+    const { alerts, whole } = this.ctx.run;
+    card.chart.update(columns(card.lines), bands(alerts.episodes, whole[1]));
     this.tellValue(card);
   }
 
