@@ -17,6 +17,11 @@ from tests.page.tunnel import Tunnel
 
 pytestmark = pytest.mark.toolchain
 KILLED = 3
+# Answers about curves are held back until `letGo` is called.
+HOLD_BACK = """(() => { const ask = window.fetch; const held = new Promise((done) => { window.letGo = done; });
+    window.fetch = async (url, ...given) => { const answer = await ask(url, ...given);
+        if (url.includes("/series")) { window.isHeld = true; await held; }
+        return answer; }; })()"""
 
 
 @pytest.fixture
@@ -44,7 +49,8 @@ def at_step(page: Page, step: int) -> None:
 
 def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running: Job) -> None:
     """A step is seen on overview and charts once it is a row; a rank that is killed is missing from the next step, by
-    name. The page asked once for what it shows, and heard of the rest. A table that was opened stays open.
+    name. The page asked once for what it shows, and heard of the rest. A table that was opened stays open. A row that
+    overtakes the answer about a chart is in the chart.
     """
     with viewing(folder) as link:
         page = seen(browser, link, "panel=overview")
@@ -57,14 +63,23 @@ def test_steps_and_a_killed_rank_appear(browser: Browser, folder: Path, running:
         page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.006'")
         at_step(page, 6)
         assert sum("/series" in url for url in page.requests()) == asked
+        page.value(HOLD_BACK)
+        page.click("nav [data-panel=stability]")
+        page.wait("window.isHeld")
+        running.steps(7, 7)
+        page.wait("document.querySelector('#to').value === '7'")
+        page.value("window.letGo()")
+        page.wait(f"document.querySelector('[data-metric=\"{metric}\"]').dataset.value === '0.007'")
+        page.click("nav [data-panel=overview]")
+        page.value("document.querySelector('main details summary').click()")
         running.kill(KILLED)
-        running.steps(7, 8)
+        running.steps(8, 9)
         page.wait(f"document.querySelector('[data-actor=trainer]')?.closest('tr').innerText.includes('0.{KILLED}')")
         page.wait("document.querySelector('[data-fact=ranks]').innerText === '3 of 4'")
         assert page.value("document.querySelector('main details').open")
         page.click("nav [data-panel=ranks]")
-        page.wait("document.querySelector('canvas.carpet')?.rlshipPanel.held?.columns === 9")
-        missing = page.value(f"{CARPET}.held.values[{KILLED} * {CARPET}.held.columns + 8]")
+        page.wait("document.querySelector('canvas.carpet')?.rlshipPanel.held?.columns === 10")
+        missing = page.value(f"{CARPET}.held.values[{KILLED} * {CARPET}.held.columns + 9]")
         assert missing is None or missing != missing
         wholesome(page)
 

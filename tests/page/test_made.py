@@ -69,6 +69,8 @@ def test_the_heat_map_shows_how_far_a_rank_is_from_the_median(browser: Browser, 
     assert held[0] == pytest.approx(slow / held[1] - 1, rel=1e-3)
     assert f"{(slow / held[1] - 1) * 100:.1f} %" in page.value(f"{panel}.read(3, 150)")
     assert page.value(f"{panel}.read(3, 51)").endswith("no value")
+    # What the table says is drawn at the next frame.
+    page.value("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
     inks = page.value(
         f"""(() => {{
         const {{ context, node, height }} = {panel}.canvas;
@@ -224,17 +226,45 @@ def test_charts_are_told_in_words_and_as_tables(browser: Browser, url: str) -> N
 
 
 def test_what_is_under_way_and_what_was_refused_is_said(browser: Browser, tmp_path: Path) -> None:
-    """How far the history is read; lines that could not be used, with where and why; ranks that are missing."""
+    """How far the history is read; lines that could not be used, with where and why; ranks that are missing, of all
+    actors together and of each.
+    """
     held = made.embedded(steps=60, ranks=4)
     held["overview"] |= {"progress": 0.25, "doing": "the history is read"}
-    held["overview"]["actors"][0] |= {"ranks": 3, "missing": ["0.3"], "absent": ["0.2"]}
+    trainer = held["overview"]["actors"][0]
+    other = {**trainer, "lead": False}
+    held["overview"]["actors"] += [
+        {**other, "actor": "generator", "ranks": 1, "expected": 2},
+        {**other, "actor": "reward", "ranks": 1, "expected": 1},
+    ]
+    trainer |= {"ranks": 3, "missing": ["0.3"], "absent": ["0.2"]}
     page = opened(browser, saved(held, tmp_path / "p.html"), "panel=overview")
     assert "the history is read: 25 %" in " ".join(page.text("main").split())
     assert page.value("document.querySelector('progress').value") == 0.25
     (row,) = columns(page, "Refused: 2 in all")
     assert row[:4] == ["lines", "trainer-0-r1.jsonl", "no JSON", "2"] and "window.hacked" in row[4]
-    (actor,) = columns(page, "Actors and their ranks")
-    assert actor[5:8] == ["3 of 4", "0.3", "0.2"]
+    actor, *others = columns(page, "Actors and their ranks")
+    assert actor[5:8] == ["3 of 4", "0.3", "0.2"] and [one[5] for one in others] == ["1 of 2", "1 of 1"]
+    assert page.text("[data-fact=ranks]") == "5 of 7"
+    assert page.text("[data-more=Ranks]") == "trainer 3 of 4, generator 1 of 2"
+    wholesome(page)
+
+
+def test_no_alert_is_said_with_the_steps_that_were_looked_at(browser: Browser, tmp_path: Path) -> None:
+    """And with the rules that say less as long as there are few steps: no alert is no verdict."""
+    held = made.embedded(steps=60, ranks=4)
+    held["overview"]["entry"] |= {"firing": 0, "episodes": 0}
+    held["overview"]["lead_steps"] = 12
+    held["alerts"]["episodes"] = []
+    page = opened(browser, saved(held, tmp_path / "p.html"), "panel=overview")
+    assert (page.text("[data-fact=alerts]"), page.text("[data-more=Alerts]")) == ("none so far", "in 12 steps")
+    page.click("nav [data-panel=alerts]")
+    page.wait("document.querySelector('[data-none]')")
+    few = "Rules that also compare with earlier steps, of which there are too few yet: 2 of 3."
+    assert page.text("[data-none]") == f"No alert so far, in 12 steps. {few}"
+    page.click("nav [data-panel=stability]")
+    page.wait("document.querySelector('[data-shown=stability] p')")
+    assert page.text("[data-shown=stability] p").startswith("No alert so far, in 12 steps.")
     wholesome(page)
 
 
@@ -327,7 +357,7 @@ def test_a_drag_over_a_chart_chooses_a_range_and_a_click_its_rollouts(browser: B
 
 def test_everything_can_be_reached_by_keyboard(browser: Browser, url: str) -> None:
     """Figures open panels, letters move the range, "/" goes to a filter, "?" shows the keys, and Escape closes them;
-    Tab goes on to what can be pressed, and what has the focus is seen.
+    Tab goes on to what can be pressed, and what has the focus is seen. Charts of the metrics have bands of alerts.
     """
     page = opened(browser, url, "panel=overview")
     for number, panel in enumerate(PANELS[:9], 1):
@@ -339,6 +369,9 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, url: str) -> No
     assert page.value("document.activeElement.id") == "metric-filter"
     page.write("grad|entropy")
     page.wait("document.querySelectorAll('.card').length === 2")
+    page.wait("document.querySelector('[data-metric=m3]').rlshipCard.chart.plot")
+    (band,) = page.value("document.querySelector('[data-metric=m3]').rlshipCard.chart.marks")
+    assert (band["from"], band["to"]) == (118, 199)
     page.value("document.activeElement.blur()")
     page.press("?")
     page.wait("document.querySelector('dialog[open]')")
@@ -379,6 +412,35 @@ def test_advantages_are_not_called_rewards(browser: Browser, tmp_path: Path) -> 
     assert "Advantages of the step: a bar chooses its samples" in said and "mean advantage 0." in said
     assert "Reward" not in said and "reward" not in said
     assert page.text("[data-sample='10-0'] .tools").split("\n")[:2] == ["Advantage 0", "right 0.25"]
+    wholesome(page)
+
+
+def test_a_step_of_two_thousand_is_typed_or_reached_by_keys(browser: Browser, tmp_path: Path) -> None:
+    """A typed step without rollouts leads to the nearest one; arrows and buttons go on by one each, however fast. An
+    empty bar of rewards is empty, and cannot be chosen.
+    """
+    held = made.embedded(steps=60, ranks=4)
+    said = held["rollouts"]["10"]
+    (table,) = said["tables"]
+    table |= {"samples": table["samples"][:1], "groups": [[0]], "rewards": {"edges": [0, 1, 2, 3], "counts": [1, 0, 1]}}
+    held["rollouts"] = {str(10 * n): {**said, "step": 10 * n} for n in range(2_000)}
+    page = opened(browser, saved(held, tmp_path / "p.html"), "panel=rollouts")
+    page.wait("document.querySelector('.sample')")
+    assert "the nearest 2,000 steps: 0 to 19,990" in page.text("main .tools")
+    field = "document.querySelector('#rollout-step')"
+    page.value(f"{field}.focus(); {field}.select()")
+    page.write("1234")
+    page.press("Enter")
+    page.wait("document.querySelector('main').innerText.includes('Step 1,234 has none; step 1,230 is the nearest')")
+    assert page.value(f"{field}.value") == "1230"
+    for _ in range(3):
+        page.press("ArrowUp")
+    page.press("ArrowDown")
+    page.wait("document.querySelector('main').innerText.includes('Step 1250: ')")
+    assert page.value(f"{field}.value") == "1250" and page.value("document.querySelector('#at').textContent") == "1,250"
+    bars = "[...document.querySelectorAll('.bars button')].map((each) => [each.clientHeight, each.disabled])"
+    (first, chosen), empty, _ = page.value(bars)
+    assert first > 100 and not chosen and empty == [0, True]
     wholesome(page)
 
 

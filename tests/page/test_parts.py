@@ -146,7 +146,7 @@ def test_a_band_ends_with_the_last_breach(page: Page) -> None:
     fires = {"rule": "a", "state": "firing", "first": first, "last": None, "ended": None}
     clears, over = {**fires, "state": "clearing", "last": last}, {**fires, "state": "resolved", "last": last}
     given = json.dumps([fires, clears, over | {"ended": ended}])
-    found = call(page, "panels/stability.js", f"its.bands({given}, 120)")
+    found = call(page, "shape/episodes.js", f"its.bands({given}, 120)")
     assert [(one["from"], one["to"]) for one in found] == [(80, 120), (80, 82), (80, 82)]
 
 

@@ -25,6 +25,7 @@ PURE = (
     "shape/carpet.js",
     "shape/memory.js",
     "shape/samples.js",
+    "shape/episodes.js",
     "grid.js",
     "panels/metrics.js",
 )

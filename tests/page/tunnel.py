@@ -62,6 +62,10 @@ class Tunnel:
                 near.close()  # no server is there
                 continue
             with self._lock:
+                if listening.fileno() < 0:  # it was cut after this connection was taken: no one else would end it
+                    near.close()
+                    far.close()
+                    return
                 self._ends += [near, far]
             self._begin(_pass, near, far)
             self._begin(_pass, far, near)

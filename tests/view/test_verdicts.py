@@ -105,8 +105,13 @@ def test_logs_of_another_framework_are_shown(tmp_path: Path) -> None:
 
 
 def test_rules_without_metrics_are_named(client: Client, folder: Path) -> None:
-    """Those that saw none of their metrics, as an evaluation over all rows finds them."""
+    """Those that saw none of their metrics, as an evaluation over all rows finds them; how many steps rules looked at,
+    and with how many earlier ones they compare.
+    """
     settings = config.load(folder, {}, {}, ships=False)
     with look(config.state_dir_for(folder, settings)) as snapshot:
         history = history_of(ExperimentTables("run", folder, snapshot), settings.lead, rules_of(settings.alert))
-    assert client.ask(f"{client.first}/alerts")["blind"] == history.blind() != []
+    answer = client.ask(f"{client.first}/alerts")
+    assert answer["blind"] == history.blind() != []
+    assert len(answer["needs"]) == len(rules_of(settings.alert)) and max(answer["needs"]) >= 40
+    assert client.ask(f"{client.first}/overview")["lead_steps"] == answer["last_step"] + 1

@@ -47,6 +47,11 @@ class Rule:
         """The names of frames that it asks for."""
         return {name for signal in self.signals for name in signals.wanted(signal)}
 
+    @property
+    def needs(self) -> int:
+        """How many earlier frames its signals compare with before all of them say something."""
+        return max((one.warmup for one in self.signals if "warmup" in _TAKES[one.kind]), default=0)
+
 
 class BadRule(Exception):
     """What is wrong at a key: `at` is its path below `[alert]`, `message` the mistake, `hint` what is allowed."""

@@ -45,6 +45,9 @@ class Holder(msgspec.Struct, kw_only=True):
     suspect: int = -1
 
 
+_decode = msgspec.json.Decoder(Holder).decode
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A lease file as read: its bytes, and its holder, or None if the bytes describe no holder."""
@@ -80,7 +83,7 @@ def read(path: Path) -> Seen | None:
     except FileNotFoundError:
         return None
     try:
-        return Seen(raw, msgspec.json.decode(raw, type=Holder))
+        return Seen(raw, _decode(raw))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Seen(raw, None)
 

@@ -73,6 +73,9 @@ class _State(msgspec.Struct, array_like=True):
     failure: str = ""
 
 
+_decode = msgspec.json.Decoder(_State).decode
+
+
 @dataclass(slots=True)
 class BlockIndex:
     """The block that a file's applied end is in: what it holds from `start` on. `fresh` are finished blocks that the
@@ -374,7 +377,7 @@ def new_source(name: str, tail: Tail, schemas: Schemas) -> Source:
 
 def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, now: float) -> Source:
     """A file as the store knows it. Its writer's activity counts from now on."""
-    state = msgspec.json.decode(saved.state, type=_State)
+    state = _decode(saved.state)
     source = new_source(saved.file, tail, schemas)
     if state.open is not None and isinstance(tail, ForeignTail):
         tail.expect(state.open.writer)
@@ -410,5 +413,5 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
 
 def saved_position(saved: SavedWriter) -> Position:
     """The position of a file as the store knows it."""
-    state = msgspec.json.decode(saved.state, type=_State)
+    state = _decode(saved.state)
     return Position(saved.read, state.head, state.before)

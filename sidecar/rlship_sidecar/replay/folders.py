@@ -36,6 +36,9 @@ class Marker(msgspec.Struct, frozen=True):
     finished: bool = False
 
 
+_decode = msgspec.json.Decoder(Marker).decode
+
+
 def marker_of(config: Config, steps: Steps | None) -> Marker:
     """The marker of a replay with these settings."""
     made_with = [
@@ -119,7 +122,7 @@ def _of(steps: str | None) -> str:
 def read_marker(folder: Path) -> Marker | None:
     """The marker in a folder; None without a readable one."""
     try:
-        return msgspec.json.decode(read_plain(folder / MARKER, _MAX_BYTES), type=Marker)
+        return _decode(read_plain(folder / MARKER, _MAX_BYTES))
     except (FileNotFoundError, NotADirectoryError, NotAFile, msgspec.DecodeError):
         return None
     except OSError as problem:

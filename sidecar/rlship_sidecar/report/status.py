@@ -329,6 +329,9 @@ class Status:
     episodes: int = 0
 
 
+_decode = msgspec.json.Decoder(Status).decode
+
+
 class LostStatus(msgspec.DecodeError):
     """A status without content. It is not synced, so a host that loses its power may keep no more than its name."""
 
@@ -366,4 +369,4 @@ def read_status(state_dir: Path) -> Status | None:
         return None
     if not data.strip(b"\0"):
         raise LostStatus("it is empty")
-    return msgspec.json.decode(data, type=Status)
+    return _decode(data)

@@ -30,10 +30,13 @@ class Progress(msgspec.Struct):
     places: dict[str, FilePlace] = msgspec.field(default_factory=dict)
 
 
+_decode = msgspec.json.Decoder(Progress).decode
+
+
 def load_progress(path: Path) -> Progress:
     """The progress in a position file; no progress if the file is missing or torn."""
     with suppress(FileNotFoundError, msgspec.DecodeError):
-        return msgspec.json.decode(path.read_bytes(), type=Progress)
+        return _decode(path.read_bytes())
     return Progress()
 
 

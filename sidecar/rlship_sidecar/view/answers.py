@@ -43,7 +43,7 @@ def overview(shown: Shown, given: Parameters) -> Answer:
     with shown.reading:
         rollup = shown.rollup()
         axes = {actor: family.axis for (actor, kind), family in rollup.families.items() if kind == "step"}
-        panels, extent = shown.panels(), charts.extent(rollup)
+        panels, extent, steps = shown.panels(), charts.extent(rollup), charts.steps_of(rollup, shown.lead)
     if state is None:
         facts: Answer = {**no_facts("no sidecar has watched it"), "actors": []}
     else:
@@ -59,6 +59,7 @@ def overview(shown: Shown, given: Parameters) -> Answer:
         "lead": text(shown.lead),
         "extent": extent,
         "panels": panels,
+        "lead_steps": steps,
     }
 
 
@@ -77,6 +78,7 @@ def series(shown: Shown, given: Parameters) -> Answer:
     span = asking.span(given, contract.USUAL_POINTS, contract.MAX_POINTS)
     names = asking.words(given, "m", contract.MAX_METRICS)
     with shown.reading:
+        head = shown.head()  # rows that are read from now on may be in the answer, those before are
         index = shown.index()
         if not given.get("m"):
             names = [one["id"] for one in charts.metrics_of(shown.rollup(), shown.lead) if one["headline"] is not None]
@@ -84,7 +86,7 @@ def series(shown: Shown, given: Parameters) -> Answer:
     near = {place.family: shown.near(place.family, span) for place in wanted.values()}
     with shown.reading:
         grids, curves = charts.series_of(shown.rollup(), wanted, span, lambda name, _: near.get(name))
-        return {**shown.head(), "grids": grids, "curves": curves}
+        return {**head, "grids": grids, "curves": curves}
 
 
 def ranks(shown: Shown, given: Parameters) -> Answer:
@@ -244,8 +246,11 @@ def alerts(shown: Shown, given: Parameters) -> Answer:
         seen = names.seen((name[0], key) for name, family in kept.items() for key in family.metrics)
     unseen = [] if last is None else blind(rules.values(), seen)
     note = "" if last is not None else "no step of the lead has a row, and rules look at these"
+    needs = [rule.needs for rule in rules.values()] if settings.alerts else []
+    if not settings.alerts:
+        note = "alerts = false: no rule looks at this run"
     last_step = None if last is None else int(last[1])
-    return {**shown.head(), "episodes": found, "last_step": last_step, "blind": unseen, "note": note}
+    return {**shown.head(), "episodes": found, "last_step": last_step, "blind": unseen, "needs": needs, "note": note}
 
 
 def why(shown: Shown, given: Parameters) -> Answer:

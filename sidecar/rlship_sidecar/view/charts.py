@@ -117,6 +117,15 @@ def extent(rollup: Rollup) -> dict[str, tuple[float, float] | None]:
     return {"step": _range(steps), "time": _range(times)}
 
 
+def steps_of(rollup: Rollup, actor: str) -> int:
+    """How many steps of an actor have a row."""
+    family = rollup.families.get((actor, "step"))
+    if family is None or not family.table.used:
+        return 0
+    _, _, _, n = family.table.columns(0, family.table.used)
+    return int(n[X].sum())
+
+
 def _range(values: list[float]) -> tuple[float, float] | None:
     return (min(values), max(values)) if values else None
 

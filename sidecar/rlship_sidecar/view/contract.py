@@ -85,7 +85,8 @@ class ExperimentEntry(TypedDict):
 
     `state`: "silent" has processes that neither write nor ended; "ended" has some that ended without a close; "stopped"
     has no sidecar that reads on; "unwatched" has no rows yet, and they are made when it is opened; "unreadable" says
-    why in `note`, where others say since when. `trouble` are lines on what is wrong, the worst first.
+    why in `note`, where others say since when. `trouble` are lines on what is wrong, the worst first. `ranks` and
+    `expected` are those of all actors together.
     """
 
     id: str
@@ -179,7 +180,8 @@ class Overview(TypedDict):
     """All facts of `rlship status`. `progress` is 0..1 while rows or the rollup are still made, else null.
 
     `status` is the whole status as `rlship status --json` prints it, null without one. `extent` is the range of both
-    axes: [least, greatest], null without any. `missing` counts rows that lack ranks, by actor.
+    axes: [least, greatest], null without any. `missing` counts rows that lack ranks, by actor. `lead_steps` counts the
+    steps of the lead that have a row, which rules of alerts look at.
     """
 
     store: str
@@ -203,6 +205,7 @@ class Overview(TypedDict):
     run: dict[str, Any] | None
     extent: dict[Axis, tuple[float, float] | None]
     panels: dict[str, list[str]]  # panel -> ids of metrics: "stability", "memory", "ranks"
+    lead_steps: int
 
 
 class MetricEntry(TypedDict):
@@ -464,7 +467,7 @@ class Alert(TypedDict):
 
 class Alerts(TypedDict):
     """Those that go on first, then by step. `note` says why there is nothing to evaluate, `blind` names rules that saw
-    none of their metrics.
+    none of their metrics. `needs` has for each rule how many earlier steps its signals compare with, at most.
     """
 
     store: str
@@ -472,6 +475,7 @@ class Alerts(TypedDict):
     episodes: list[Alert]
     last_step: int | None
     blind: list[str]
+    needs: list[int]
     note: str
 
 

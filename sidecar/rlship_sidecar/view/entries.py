@@ -57,12 +57,13 @@ def bare_entry(identity: str, name: str, state: State, note: str = "") -> Experi
 def entry_of(identity: str, name: str, status: Status, ended: EndedProcesses, t: float) -> ExperimentEntry:
     """An experiment as its last status has it at `t`."""
     seen = glance(status, t, ended.silent_s)
-    lead = _lead(status)
+    actors = _actors(status)
+    lead = next((one for one in actors if one.actor == status.lead), actors[0] if actors else None)
     return bare_entry(identity, name, "ended" if seen.ended else _STATES[seen.state], seen.words) | {
         "step": None if lead is None else lead.step,
         "steps_per_s": None if lead is None or not status.running else number(lead.steps_per_s),
-        "ranks": 0 if lead is None else present(lead),
-        "expected": 0 if lead is None else lead.ranks_expected,
+        "ranks": sum(present(one) for one in actors),
+        "expected": sum(one.ranks_expected for one in actors),
         "rows": status.rows,
         "began": status.began or None,
         "newest": status.newest_t or None,
@@ -74,9 +75,9 @@ def entry_of(identity: str, name: str, status: Status, ended: EndedProcesses, t:
     }
 
 
-def _lead(status: Status) -> ActorStatus | None:
-    actors = [actor for actor in status.actors if actor.actor != OWN_ACTOR]
-    return next((one for one in actors if one.actor == status.lead), actors[0] if actors else None)
+def _actors(status: Status) -> list[ActorStatus]:
+    """The actors of the job."""
+    return [actor for actor in status.actors if actor.actor != OWN_ACTOR]
 
 
 def _spark(trend: TrendStatus) -> Spark:
@@ -92,8 +93,7 @@ def _spark(trend: TrendStatus) -> Spark:
 
 def actors_of(status: Status, axes: Mapping[str, str]) -> list[ActorOverview]:
     """The job's actors, the lead first. `axes`: what the steps of each count."""
-    actors = [one for one in status.actors if one.actor != OWN_ACTOR]
-    actors.sort(key=lambda one: (one.actor != status.lead, one.actor))
+    actors = sorted(_actors(status), key=lambda one: (one.actor != status.lead, one.actor))
     return [
         {
             "actor": text(one.actor),

@@ -35,6 +35,9 @@ class _Saved(msgspec.Struct, omit_defaults=True):
     shrunk: list[str] = []
 
 
+_decode = msgspec.json.Decoder(_Saved).decode
+
+
 class Curves:
     """The last step of each tag, the number of its points, and the step from which on it lacks some.
 
@@ -60,7 +63,7 @@ class Curves:
         count, because it may have been frozen meanwhile. Returns the first row that `read` has to be called with.
         """
         try:
-            known = msgspec.json.decode(self._path.read_bytes(), type=_Saved)
+            known = _decode(self._path.read_bytes())
         except (FileNotFoundError, msgspec.DecodeError):  # a torn or strange file: the rows are read again
             return 0
         if known.store != self._store_id or known.rows > rows or known.generation < since:

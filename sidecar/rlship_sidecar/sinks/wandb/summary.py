@@ -73,6 +73,9 @@ class SavedSummary(msgspec.Struct):
     axes: dict[str, list[int]]
 
 
+_decode = msgspec.json.Decoder(SavedSummary).decode
+
+
 class Summary:
     """The numbers of a run's summary after its first `rows` rows, in bounded memory: of 10,000 keys at most.
 
@@ -169,7 +172,7 @@ class Summary:
         """The inverse; an empty summary if the data are damaged or have keys of other settings."""
         made = cls()
         try:
-            saved = msgspec.json.decode(data, type=SavedSummary)
+            saved = _decode(data)
             if saved.naming == naming:
                 rows = saved.standings
                 for key, found in saved.numbers.items():

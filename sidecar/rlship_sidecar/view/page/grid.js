@@ -4,6 +4,7 @@ import { Chart } from "./chart.js";
 import { h, show } from "./dom.js";
 import { number, bytes, seconds } from "./numbers.js";
 import { addRow, columns, newestOf, lineOf, valueAt } from "./shape/curves.js";
+import { bands } from "./shape/episodes.js";
 
 const GATHER_MS = 20;
 const SETTLE_MS = 250;
@@ -19,10 +20,12 @@ export function formatOf(unit) {
 
 export class ChartGrid {
   /** `wanted` are {title, ids, colours, about}; `onPick(step, metric)` is called for a click. */
-  constructor(host, ctx, wanted, { marks = () => [], onPick, height } = {}) {
-    Object.assign(this, { host, ctx, marks, onPick, height });
+  constructor(host, ctx, wanted, { onPick, height } = {}) {
+    Object.assign(this, { host, ctx, onPick, height });
     this.cards = [];
     this.due = new Set();
+    this.asked = 0;
+    this.onTheWay = new Map(); // by question the rows that came since it was asked
     this.timers = {};
     host.classList.add("charts");
     this.looking = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "300px" });
@@ -98,23 +101,34 @@ export class ChartGrid {
     const { from, to } = shared.view;
     const ids = [...new Set(cards.flatMap((card) => card.spec.ids))];
     const range = from < to && run.clock.known ? { from: Math.floor(from), to: Math.ceil(to) } : {};
+    const asked = (this.asked += 1);
+    const rows = [];
+    this.onTheWay.set(asked, rows);
     try {
       const series = await run.ask("series", { m: ids.join(","), axis: run.clock.known ? "step" : "time", points: POINTS, ...range }, run.ending.signal);
-      for (const card of cards) this.fill(card, series);
+      // An answer does not have the rows that overtook it, and may itself be overtaken by that of a later question.
+      const missed = rows.filter((row) => row.no >= series.row);
+      for (const card of cards) if (asked >= (card.asked ?? 0)) this.fill(card, series, missed, asked);
     } catch (error) {
       if (!run.ending.signal.aborted) run.lost(error);
+    } finally {
+      this.onTheWay.delete(asked);
     }
   }
 
-  fill(card, series) {
-    const found = card.spec.ids.map((id) => lineOf(series, id, this.ctx.run.clock));
-    card.lines = found.map((line, at) => line ?? empty(card.spec.ids[at], this.ctx.run.metrics.get(card.spec.ids[at])));
+  fill(card, series, missed, asked) {
+    const { clock, metrics } = this.ctx.run;
+    const found = card.spec.ids.map((id) => lineOf(series, id, clock));
+    card.lines = found.map((line, at) => line ?? empty(card.spec.ids[at], metrics.get(card.spec.ids[at])));
+    for (const line of card.lines) for (const row of missed) addRow(line, row, clock);
+    card.asked = asked;
     card.stale = false;
     this.draw(card);
   }
 
   draw(card) {
-    card.chart.update(columns(card.lines), this.marks(card.spec));
+    const { alerts, whole } = this.ctx.run;
+    card.chart.update(columns(card.lines), bands(alerts.episodes, whole[1]));
     this.tellValue(card);
   }
 
@@ -146,6 +160,7 @@ export class ChartGrid {
     if (what === "all") this.refresh();
     if (what === "alerts") for (const card of this.cards) if (card.lines) this.draw(card);
     if (what !== "rows") return;
+    for (const onTheWay of this.onTheWay.values()) onTheWay.push(...rows);
     for (const card of this.cards) if (card.lines) this.takeRows(card, rows);
   }
 

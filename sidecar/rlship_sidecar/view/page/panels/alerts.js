@@ -2,7 +2,8 @@
 
 import { h, plain, problem, show, table } from "../dom.js";
 import { counted, number } from "../numbers.js";
-import { endOf, GOING } from "./stability.js";
+import { endOf, GOING } from "../shape/episodes.js";
+import { noAlert } from "./overview.js";
 
 export const alerts = {
   id: "alerts",
@@ -35,14 +36,15 @@ export const alerts = {
       const head = ["Rule", "Severity", "State", "Place", "Steps", "Evidence", "What it means"];
       show(list,
         note ? h("p", { class: "note" }, note) : null,
-        episodes.length ? table(counted(episodes.length, "episode"), head, episodes.map((episode) => line(episode, ctx)), { class: "wide" }) : h("p", { class: "note good" }, "No alert fired."),
+        episodes.length ? table(counted(episodes.length, "episode"), head, episodes.map((episode) => line(episode, ctx)), { class: "wide" }) : note ? null : h("p", { class: "note plain", data: { none: "" } }, noAlert(ctx.run)),
         blind.length ? h("p", { class: "quiet text" }, `Rules that saw none of their metrics: ${blind.join(", ")}`) : null);
     };
     draw();
     follow();
     const quit = [
       ctx.run.listen((what) => {
-        if (what !== "all" && what !== "alerts") return;
+        const { episodes } = ctx.run.alerts;
+        if (what !== "all" && what !== "alerts" && (what !== "overview" || episodes.length)) return;
         draw();
         follow();
       }),

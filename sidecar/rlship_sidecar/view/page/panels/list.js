@@ -36,7 +36,7 @@ function line(entry, open) {
     h("span", { class: colour }, word), number(entry.step, 9),
     h("span", { class: entry.ranks < entry.expected ? "bad" : "" }, `${number(entry.ranks)} of ${number(entry.expected)}`),
     clock(entry.newest),
-    h("span", { class: entry.firing ? "bad" : "quiet" }, entry.firing ? `${number(entry.firing)} firing` : `${number(entry.episodes)} past`),
+    h("span", { class: entry.firing ? "bad" : "quiet" }, entry.firing ? `${number(entry.firing)} firing` : entry.episodes ? `${number(entry.episodes)} past` : entry.rows ? "none so far" : "–"),
     h("span", { class: "text small" }, entry.trouble[0] ?? entry.note),
     h("div", { class: "tools" }, entry.sparks.slice(0, SPARKS).map(spark)),
   ].map((cell) => h("td", {}, cell)));

@@ -4,6 +4,7 @@ import { Chart } from "../chart.js";
 import { h, show, put } from "../dom.js";
 import { ChartGrid, formatOf } from "../grid.js";
 import { matrixOf } from "../packed.js";
+import { bands } from "../shape/episodes.js";
 import { fragmentation, memoryGroups, memoryLines } from "../shape/memory.js";
 
 const LIVE_MS = 10_000;
@@ -35,6 +36,7 @@ class Memory {
       ctx.run.listen((what) => {
         if (what === "all" || what === "metrics") this.later(0);
         if (what === "rows") this.later(LIVE_MS);
+        if (what === "alerts") for (const card of this.cards.values()) card.chart.update(card.chart.data, this.marks());
       }),
       ctx.shared.listen((view, changed) => {
         if (["from", "to", "rank", "actor"].some((name) => changed.has(name))) this.later(SETTLE_MS);
@@ -53,6 +55,11 @@ class Memory {
   later(ms) {
     if (this.timer) return;
     this.timer = setTimeout(() => { this.timer = 0; this.load(); }, ms);
+  }
+
+  marks() {
+    const { alerts, whole } = this.ctx.run;
+    return bands(alerts.episodes, whole[1]);
   }
 
   metrics() {
@@ -132,14 +139,14 @@ class Memory {
     card.capacity = capacity;
     card.box.dataset.worst = card.worst;
     const ceiling = found.x.map(() => (capacity === undefined ? null : capacity));
-    card.chart.update([found.x, found.median, found.low, found.high, found.own, ceiling]);
+    card.chart.update([found.x, found.median, found.low, found.high, found.own, ceiling], this.marks());
     this.tell(card);
   }
 
   drawFragmentation(group, metric, allocated, reserved) {
     const card = this.card(group, `${metric.id}/fragmentation`, "fragmentation: (reserved − allocated) / reserved", [{ label: "median", colour: "c3" }], (value) => (value === null ? "–" : `${Math.round(value * 1000) / 10} %`));
     card.found = { x: reserved.x, median: fragmentation(allocated, reserved) };
-    card.chart.update([card.found.x, card.found.median]);
+    card.chart.update([card.found.x, card.found.median], this.marks());
     this.tell(card);
   }
 

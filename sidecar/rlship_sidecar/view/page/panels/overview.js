@@ -2,14 +2,14 @@
 
 import { ChartGrid } from "../grid.js";
 import { h, plain, show, table } from "../dom.js";
-import { clock, number, seconds } from "../numbers.js";
-import { bands, endOf, GOING } from "./stability.js";
+import { clock, counted, number, seconds } from "../numbers.js";
+import { endOf, GOING, judged } from "../shape/episodes.js";
 
 export const STATES = {
   running: ["Running", "good"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
   stopped: ["Stopped", "warn"], unwatched: ["No rows yet", "warn"], unreadable: ["Unreadable", "bad"],
 };
-const [HEADLINES, MOST_ACTORS, MOST_ALARMS] = [12, 200, 20];
+const [HEADLINES, MOST_ACTORS, MOST_ALARMS, MOST_PARTS] = [12, 200, 20, 4];
 
 export const overview = {
   id: "overview",
@@ -21,7 +21,7 @@ export const overview = {
     const charts = h("section", { class: "section", "aria-label": "Headline charts" });
     const details = h("div", {});
     show(host, h("h2", { class: "unseen" }, "Overview"), facts, alarms, lines, charts, details);
-    const grid = new ChartGrid(charts, ctx, headlines(ctx.run), { marks: () => bands(ctx.run.alerts.episodes, ctx.run.whole[1]), onPick: (step) => ctx.open("rollouts", { at: step }) });
+    const grid = new ChartGrid(charts, ctx, headlines(ctx.run), { onPick: (step) => ctx.open("rollouts", { at: step }) });
     // A button keeps the focus as long as what it is for stays; a table that a person opened stays open.
     const alert = () => show(alarms, goingOn(ctx.run).map((episode) => alarm(episode, ctx)));
     const draw = () => {
@@ -53,20 +53,40 @@ export function headlines(run) {
 
 function tiles(run) {
   const { entry } = run.overview;
+  const ranks = ranksOf(run.overview.actors);
   const [word, colour] = STATES[entry.state] ?? [entry.state, ""];
   const clearing = run.alerts.episodes.filter((episode) => episode.state === "clearing").length;
-  const others = clearing ? `${number(clearing)} clearing` : `${number(entry.episodes)} past`;
+  const others = clearing ? `${number(clearing)} clearing` : entry.episodes ? `${number(entry.episodes)} past` : run.alerts.needs.length ? "none so far" : "off";
   const facts = [
     ["State", h("span", { class: colour, data: { fact: "state" } }, word)],
     ["Step", fact("step", number(entry.step, 9))],
     ["Steps a second", fact("speed", number(entry.steps_per_s, 3))],
-    ["Ranks", fact("ranks", `${number(entry.ranks)} of ${number(entry.expected)}`, entry.ranks < entry.expected ? "bad" : "")],
+    ["Ranks", fact("ranks", `${number(ranks.here)} of ${number(ranks.expected)}`, ranks.here < ranks.expected ? "bad" : ""), ranks.parts],
     ["Rows", fact("rows", number(run.row, 9))],
-    ["Alerts", fact("alerts", entry.firing ? `${number(entry.firing)} firing` : others, entry.firing ? "bad" : "")],
+    ["Alerts", fact("alerts", entry.firing ? `${number(entry.firing)} firing` : others, entry.firing ? "bad" : ""), entry.firing || entry.episodes || !run.overview.lead_steps ? "" : `in ${counted(run.overview.lead_steps, "step")}`],
     ["Began (UTC)", fact("began", clock(entry.began), "small")],
     ["Newest line (UTC)", fact("newest", clock(entry.newest), "small")],
   ];
-  return h("dl", { class: "tiles", "aria-label": "State of the run" }, facts.map(([name, value]) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value))));
+  return h("dl", { class: "tiles", "aria-label": "State of the run" }, facts.map(([name, value, more]) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value, more ? h("div", { class: "quiet", data: { more: name } }, more) : null))));
+}
+
+/** The ranks of all actors together, and of several actors how many these are, or which of them lack ranks. */
+export function ranksOf(actors) {
+  const sum = (of) => actors.reduce((total, actor) => total + actor[of], 0);
+  const lacking = actors.filter((actor) => actor.ranks < actor.expected);
+  const parts = lacking.slice(0, MOST_PARTS).map((actor) => `${plain(actor.actor, 40)} ${number(actor.ranks)} of ${number(actor.expected)}`);
+  if (lacking.length > MOST_PARTS) parts.push(`${number(lacking.length - MOST_PARTS)} more`);
+  const several = actors.length > 1;
+  return { here: sum("ranks"), expected: sum("expected"), parts: several ? parts.join(", ") || counted(actors.length, "actor") : "" };
+}
+
+/** What is known of a run of which no alert fired: in how many steps, and whether these are enough to say so. */
+export function noAlert(run) {
+  const { steps, rules, early } = judged(run.alerts.needs, run.overview.lead_steps);
+  if (!rules) return "No rule of alerts looks at this run.";
+  if (!steps) return "No alert so far.";
+  const few = early ? ` Rules that also compare with earlier steps, of which there are too few yet: ${number(early)} of ${number(rules)}.` : "";
+  return `No alert so far, in ${counted(steps, "step")}.${few}`;
 }
 
 function fact(name, value, colour = "") {

@@ -9,6 +9,7 @@ const LONGEST = 20_000; // characters of a text that are drawn at once
 const TOKENS = 6_000;
 const SETTLE_MS = 250;
 const LOADED = 2000; // samples that a person may have loaded of one step
+const MOST_STEPS = 2000; // that an answer names
 const BESIDE = 4; // numbers of a sample that stand beside its measure
 
 export const rollouts = {
@@ -28,7 +29,8 @@ class Rollouts {
     this.most = MOST;
     this.timers = {};
     this.tables = h("select", { id: "rollout-table", on: { change: () => ctx.shared.set({ table: this.tables.value, bin: undefined }) } });
-    this.step = h("select", { id: "rollout-step", on: { change: () => ctx.shared.set({ at: Number(this.step.value) }) } });
+    this.step = h("input", { id: "rollout-step", type: "number", inputmode: "numeric", min: 0, "aria-describedby": "rollout-steps", on: { input: () => { this.typing = true; }, change: () => this.goTo(), blur: () => this.tellStep(), keydown: (event) => this.stepKey(event) } });
+    this.steps = h("span", { id: "rollout-steps", class: "quiet" });
     this.search = h("input", { id: "rollout-search", type: "search", maxlength: 200, placeholder: "a text in any column", on: { input: () => this.draw() } });
     this.colour = h("select", { id: "token-colour", on: { change: () => this.draw() } });
     this.note = h("p", { class: "quiet", role: "status" }, "Loading …");
@@ -37,7 +39,7 @@ class Rollouts {
     this.list = h("div", {});
     const next = (by) => () => this.moveStep(by);
     show(host, h("h2", {}, "Rollouts"),
-      h("div", { class: "tools" }, h("label", {}, "Step ", this.step), h("button", { on: { click: next(-1) } }, "Earlier"), h("button", { on: { click: next(1) } }, "Later"),
+      h("div", { class: "tools" }, h("label", {}, "Step ", this.step), this.steps, h("button", { on: { click: next(-1) } }, "Earlier"), h("button", { on: { click: next(1) } }, "Later"),
         h("label", {}, "Table ", this.tables), h("label", {}, "Search ", this.search), h("label", {}, "Colour of tokens ", this.colour)),
       this.note, this.bars, this.pair, this.list);
     this.quit = [
@@ -82,10 +84,38 @@ class Rollouts {
     return this.ctx.run.source.live && this.limit === undefined && this.table?.shown < this.table?.kept;
   }
 
+  /** The next step that has rollouts, of the one that was asked for last: its answer may not be there yet. */
   moveStep(by) {
-    if (!this.said?.steps.length) return;
-    const at = this.said.steps.indexOf(this.said.step) + by;
-    if (this.said.steps[at] !== undefined) this.ctx.shared.set({ at: this.said.steps[at] });
+    const steps = this.said?.steps ?? [];
+    const now = Math.round(this.ctx.shared.view.at ?? this.said?.step);
+    const next = by < 0 ? steps.findLast((step) => step < now) : steps.find((step) => step > now);
+    if (next === undefined) return;
+    this.typing = false;
+    this.ctx.shared.set({ at: next });
+    this.step.value = String(next);
+  }
+
+  /** The step that a person typed. One without rollouts leads to the nearest that has some. */
+  goTo() {
+    this.typing = false;
+    const wanted = this.step.value === "" ? undefined : Math.min(Math.max(Math.round(Number(this.step.value)), 0), Number.MAX_SAFE_INTEGER);
+    if (wanted === undefined || wanted === this.ctx.shared.view.at) this.tellStep();
+    else this.ctx.shared.set({ at: wanted });
+  }
+
+  stepKey(event) {
+    const by = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault(); // the field itself would go to steps without rollouts
+    this.moveStep(by);
+  }
+
+  /** Which step is shown, and of how many; what a person types at this moment stays. */
+  tellStep() {
+    const { steps = [], step = null } = this.said ?? {};
+    if (!this.typing || document.activeElement !== this.step) this.step.value = step === null ? "" : String(step);
+    const many = steps.length >= MOST_STEPS ? "the nearest " : "";
+    this.steps.textContent = steps.length > 1 ? `${many}${counted(steps.length, "step")}: ${number(steps[0], 9)} to ${number(steps[steps.length - 1], 9)}` : "";
   }
 
   async load() {
@@ -103,8 +133,7 @@ class Rollouts {
 
   take(said) {
     this.said = said;
-    show(this.step, said.steps.map((step) => h("option", { value: String(step) }, number(step, 9))));
-    if (said.step !== null) this.step.value = String(said.step);
+    this.tellStep();
     this.takeTables();
   }
 
@@ -149,10 +178,11 @@ class Rollouts {
     const { edges, counts } = found.rewards;
     const most = Math.max(...counts, 1);
     const bars = counts.map((count, at) => {
+      const empty = !count && bin !== at; // one that a link chose can be given up
       const said = `${capital(found.measure)} ${number(edges[at])} to ${number(edges[at + 1])}: ${counted(count, "sample")}`;
-      const bar = h("button", { "aria-label": said, title: said, "aria-pressed": String(bin === at), data: { bin: String(at), count: String(count) },
+      const bar = h("button", { "aria-label": said, title: said, disabled: empty, "aria-pressed": String(bin === at), data: { bin: String(at), count: String(count) },
         on: { click: () => this.choose({ bin: bin === at ? undefined : String(at) }) } });
-      bar.style.height = `${Math.max((count / most) * 100, 3)}%`;
+      bar.style.height = count ? `${Math.max((count / most) * 100, 3)}%` : "0";
       return bar;
     });
     show(this.bars, h("h3", {}, `${capital(found.measure)}s of the step: a bar chooses its samples`), h("div", { class: "bars", role: "group", "aria-label": `Histogram of ${found.measure}s` }, bars),

@@ -3,8 +3,7 @@
 import { ChartGrid } from "../grid.js";
 import { h, show } from "../dom.js";
 import { number } from "../numbers.js";
-
-export const GOING = ["firing", "pending", "clearing"]; // states of episodes that have not ended
+import { noAlert } from "./overview.js";
 
 export const stability = {
   id: "stability",
@@ -14,20 +13,19 @@ export const stability = {
     const legend = h("p", { class: "quiet" });
     const none = h("p", { class: "note" });
     show(host, h("h2", {}, "Training stability"), legend, none, charts);
-    const marks = () => bands(ctx.run.alerts.episodes, ctx.run.whole[1]);
-    const grid = new ChartGrid(charts, ctx, multiples(ctx.run), { marks, onPick: (step) => ctx.open("rollouts", { at: step }) });
+    const grid = new ChartGrid(charts, ctx, multiples(ctx.run), { onPick: (step) => ctx.open("rollouts", { at: step }) });
     const tell = () => {
       const found = ctx.run.alerts.episodes;
       legend.textContent = found.length
         ? `Bands show where alerts fired (${number(found.length)}). A click on a chart opens the rollouts of that step.`
-        : "No alert fired. A click on a chart opens the rollouts of a step.";
+        : `${noAlert(ctx.run)} A click on a chart opens the rollouts of a step.`;
       none.hidden = grid.cards.length > 0;
       none.textContent = "The run logs none of the catalogue's metrics of stability: reward, KL, entropy, gradient norm, clip fraction, mismatch of log-probabilities. All of its metrics are in the panel Metrics.";
     };
     tell();
     const quit = ctx.run.listen((what) => {
       if (what === "all" || what === "metrics") grid.put(multiples(ctx.run));
-      if (["all", "alerts", "metrics"].includes(what)) tell();
+      if (["all", "alerts", "metrics", "overview"].includes(what)) tell();
     });
     return () => { quit(); grid.close(); };
   },
@@ -38,17 +36,4 @@ export function multiples(run) {
   const ids = run.overview.panels.stability ?? [];
   return ids.map((id) => run.metrics.get(id)).filter(Boolean)
     .map((metric, at) => ({ title: metric.key, ids: [metric.id], colours: [`c${at % 5}`], about: metric.about }));
-}
-
-/** The step of an episode's last breach, as `rlship alerts` says it; what comes after it is calm. Null while it fires. */
-export function endOf(episode) {
-  if (episode.state === "firing" || episode.state === "pending") return null;
-  return episode.last?.step ?? episode.ended?.step ?? null;
-}
-
-/** Where episodes lie on the axis of steps; those that fire reach to the last step. */
-export function bands(episodes, last) {
-  return episodes
-    .map((episode) => ({ from: episode.first?.step, to: endOf(episode) ?? last, rule: episode.rule }))
-    .filter((band) => Number.isFinite(band.from));
 }
