@@ -304,6 +304,11 @@ class ActorStreams:
 
     # Decisions out -------------------------------------------------------------------------------------------------
 
+    @property
+    def may_have_rows(self) -> bool:
+        """Whether anything can become a row: without lines only rows that lost theirs, as steps move away from them."""
+        return bool(self.writers or self.revisions.dirty) or self.affected.units.lowest(ALIGNED) >= 0
+
     def reach(self, now: float) -> tuple[float, Writer | None]:
         """Up to which corrected time no living writer has anything left to write, and who is furthest behind."""
         least, last = math.inf, None

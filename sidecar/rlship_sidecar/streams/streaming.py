@@ -32,13 +32,12 @@ from rlship_sidecar.streams.rows import (
     Wanted,
     aligned_row,
     clock_row,
-    is_nothing,
-    nothing_left,
+    empty_row,
     sorted_in,
 )
 from rlship_sidecar.streams.timeline import Moved, Timeline
 
-_BY_ORIGIN = frozenset((CLOCK, POINT))  # rows whose place depends on when the experiment began
+_BY_ORIGIN = frozenset((ALIGNED, CLOCK, POINT))  # rows whose place, or time if empty, goes by when it all began
 
 
 class ExperimentStreams:
@@ -353,7 +352,7 @@ class ExperimentStreams:
         lead_open = lead.open.keys() if lead is not None else frozenset[int]()
         for name in sorted(self.streams):
             streams = self.streams[name]
-            if name in hindered or not (streams.writers or streams.revisions.dirty):
+            if name in hindered or not streams.may_have_rows:
                 continue
             closings = streams.closings(now, lead_open, wall=wall, end=end)
             if closings:
@@ -429,5 +428,4 @@ class ExperimentStreams:
         interval = self.timeline.interval(unit.index) if window is not None else None
         if window is not None and interval is not None:
             return aligned_row(streams.actor, interval, window, crew, streams.names.stepped, self._context())
-        before = self._store.newest(unit)
-        return None if before is None or is_nothing(before) else nothing_left(before)
+        return None if self._store.newest(unit) is None else empty_row(unit, self._context())
