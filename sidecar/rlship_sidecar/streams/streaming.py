@@ -205,11 +205,12 @@ class ExperimentStreams:
         `adopted` are those that would be in a stream if no barrier had adopted them.
         """
         host, name = writer.open.host, writer.open.actor
+        heard = self.clocks.corrected(host, before_t)  # as rows have it, which were made without these clock records
         for record in batch.clocks:
             shift = self.clocks.note(host, record)
             if shift is not None:
                 self._shift(shift, now)
-        self.of(name).apply(writer, batch, before_t, now)
+        self.of(name).apply(writer, batch, before_t, heard, now)
         beside = self._actors[name].beside
         for root in beside:
             self.of(name).counts_otherwise(root, now)
