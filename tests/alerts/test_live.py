@@ -169,6 +169,28 @@ def test_a_restart_keeps_what_the_attempt_before_it_showed() -> None:
             assert verdicts(replayed) == verdicts(sim)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_rollback_of_a_child_is_known_after_a_restart(restarts: bool) -> None:
+    """A step is of a later lineage as a child went back. Then a rank comes that is newer and did not go back: the step
+    is of the first lineage again, and was nothing else before.
+    """
+
+    def past(sim: Simulation) -> list[tuple[int, Any]]:
+        return [(step, lineage) for step, lineage, _ in PastRowTable(sim.store).between("trainer", 0, 9)]
+
+    with simulation(alerts=HIGH) as sim:
+        sim.write("a.jsonl", file(*steps([None] * 2), id="p"))
+        sim.write("c.jsonl", file(log(1, 20), rollback(1), log(1, 30), id="c", parent="p", t=T0 + 0.5))
+        sim.finish()
+        assert past(sim) == [(1, (0, 0, 0))]
+        if restarts:
+            sim.restart()
+        sim.write("z.jsonl", file(*steps([40], 1), CLOSE, id="z", rank=1, t=T0 + 1.0))
+        sim.finish()
+        assert past(sim) == []
+        check(sim, HIGH)
+
+
 def test_a_rank_that_dies_is_named_beside_one_that_is_short() -> None:
     """Rank 0 leaves a metric out at steps 4 to 6, rank 1 is killed after step 7: the episode of each, live and in a
     replay, and once more after the sidecar's restart.

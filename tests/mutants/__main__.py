@@ -84,7 +84,7 @@ MUTANTS = (
     Mutant(
         "a rank that comes back is still missing",
         "sidecar/rlship_sidecar/streams/actor.py",
-        "        if before > self._closed_to() and not self.frontier.ahead:",
+        "        if min(before, after) > self._closed_to() and not self.frontier.ahead:",
         "        if before <= after:",
         STREAMS,
     ),

@@ -78,7 +78,7 @@ def up_to_date(sim: Simulation) -> bool:
     """Whether the newest row of each unit is that of the reference."""
     should = final_rows(files_of(sim))
     have = sim.final()
-    return not differing({unit: row for unit, row in should.items() if unit in have}, have)
+    return not differing(should.where(lambda unit: unit in have), have)
 
 
 def test_rows_of_a_running_experiment_are_revised_once() -> None:

@@ -407,3 +407,22 @@ def test_a_level_of_two_writers_that_turn_out_to_run_side_by_side(sim: Simulatio
     shown = {index - first: row.values["clock/generator/waiting"] for index, row in rows(sim, "clock").items()}
     assert shown == {0: 17, 1: 28}
     check(sim, files.whole)
+
+
+def test_a_clock_record_that_comes_with_later_lines(sim: Simulation) -> None:
+    """A rank was not heard of since before a window, as its host's clock seemed to be ahead. A record that says
+    otherwise comes together with the rank's next lines: it was heard of all the time, so no window lacks it.
+    """
+    files = Files(sim)
+    files.write("a.jsonl", file(stream(1, x=1), stream(25, x=1), stream(75, x=1), id="a", actor="generator"))
+    clocks = [{"kind": "clock", "t": T0 + t, "offset": offset, "err": 0.0} for t, offset in ((0.0, 30.0), (40.0, 0.0))]
+    heard = [{"kind": "beat", "t": T0 + t} for t in (41.0, 80.0)]
+    files.write("b.jsonl", file(clocks[0], stream(31, x=1), heard[0], id="b", actor="generator", rank=1, host="n1"))
+    sim.tick()
+    sim.wait(60.0)
+    sim.tick()
+    window = math.floor(T0 / 10) + 2
+    assert rows(sim, "clock")[window].coverage.missing == ("0.1",)
+    files.write("b.jsonl", lines(clocks[1], heard[1]))
+    check(sim, files.whole)
+    assert rows(sim, "clock")[window].coverage.missing == ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from rlship_sidecar.rows import Unit
 from tests.reference.asking import Keys
@@ -20,9 +21,9 @@ from tests.reference.lines import read_file
 from tests.reference.order import contributions_of, lines_of, making_up, merge_order, without_superseded
 from tests.reference.records import Writer
 from tests.reference.returns import return_figures
-from tests.reference.rows import ReferenceRow, differing, exactly, same_row
+from tests.reference.rows import FinalRows, ReferenceRow, differing, exactly, same_row
 from tests.reference.settings import DEFAULTS, NO_OVERRIDES, Reductions, Settings
-from tests.reference.streams import stream_rows
+from tests.reference.streams import empty_row, stream_rows
 from tests.reference.unit import finished, policy_lag, reduced
 
 __all__ = ["NO_OVERRIDES", "Settings", "dead_letters", "differing", "exactly", "final_rows", "same_row"]
@@ -30,7 +31,7 @@ __all__ = ["NO_OVERRIDES", "Settings", "dead_letters", "differing", "exactly", "
 
 def final_rows(
     files: Mapping[str, bytes], reductions: Reductions = NO_OVERRIDES, settings: Settings = DEFAULTS
-) -> dict[Unit, ReferenceRow]:
+) -> FinalRows:
     """The row of every unit. `reductions`: the configuration's, by `<actor>/<metric>`, failing that `<metric>`."""
     experiment = read_experiment(files, reductions, settings)
     rows = []
@@ -40,7 +41,7 @@ def final_rows(
         having = having_of(crew)
         rows += thinned([step_row(experiment, crew, step, having) for step in sorted(steps)], settings.samples_every)
         rows += stream_rows(experiment, crew)
-    return {row.unit: row for row in rows}
+    return FinalRows({row.unit: row for row in rows}, partial(empty_row, experiment))
 
 
 def thinned(rows: Sequence[ReferenceRow], every: int) -> list[ReferenceRow]:

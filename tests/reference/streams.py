@@ -304,6 +304,20 @@ def first_open(experiment: Experiment) -> float:
     return min((writer.t for writer in experiment.writers if writer.t > 0), default=0.0)
 
 
+# --- units without lines ---
+
+
+def empty_row(experiment: Experiment, unit: Unit) -> ReferenceRow:
+    """What an aligned or clock unit has that had lines and lost them all."""
+    index, window = unit.index, experiment.settings.window
+    if unit.kind == "clock":
+        end, x = (index + 1) * window, {"clock/elapsed_s": max(0.0, index * window - first_open(experiment))}
+    else:
+        ends = [step.end for step in timeline_of(experiment) if step.index == index]
+        end, x = ends[0] if ends else first_open(experiment), {experiment.lead_axis() or "global_step": index}
+    return ReferenceRow(unit, max(0.0, end), x, values={}, coverage=Coverage(ranks=(), expected=0))
+
+
 # --- points ---
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.rows import Coverage, Row, Unit
-from tests.reference.building import file, log, row
+from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
+from tests.reference.building import T0, barrier, file, log, row
+from tests.reference.reduction import final_rows
 from tests.reference.rows import Histogram, ReferenceRow, differing, exactly, same_row
 
 UNIT = Unit("trainer", "step", 1)
@@ -76,15 +77,30 @@ def test_rows_of_the_pipeline() -> None:
 
 
 def test_rows_too_few_and_too_many(whole: ReferenceRow) -> None:
-    """Both are reported; an empty row of a stream that lost its lines is not too many."""
+    """Both are reported."""
     assert differing({UNIT: whole}, {})[0].startswith("trainer/step/1 lacks")
     assert differing({}, {UNIT: whole})[0].startswith("trainer/step/1 is too much")
-    empty = ReferenceRow(UNIT, 7.0, {}, {}, Coverage(ranks=(), expected=3))
-    stream = Unit("trainer", "clock", 1)
-    assert differing({}, {stream: replace(empty, unit=stream)}) == []
-    assert len(differing({}, {stream: replace(whole, unit=stream)})) == 1
-    assert len(differing({}, {UNIT: empty})) == 1
-    assert len(differing({stream: replace(empty, unit=stream)}, {})) == 1
+
+
+@pytest.mark.parametrize("kind", ["aligned", "clock"])
+def test_a_row_that_lost_its_lines(kind: str) -> None:
+    """It is not too many if it revises another row, and has every bit of the empty row of its unit."""
+    expected = final_rows({"a": file(log(1, x=1), barrier(1, 5.0))})
+    unit = Unit("trainer", kind, 1)
+    end, x = (T0 + 5.0, {"global_step": 1}) if kind == "aligned" else (20.0, {"clock/elapsed_s": 0.0})
+    revised = Arrival(1, 1, (), "revision")
+    empty = Row(unit, end, x, {}, Coverage((), 0), revised)  # type: ignore[arg-type]
+
+    def told(row: Row) -> int:
+        return len(differing(expected, {**expected, row.unit: row}))
+
+    assert told(empty) == 0
+    assert told(replace(empty, arrival=Arrival(1, 0, (), "complete"))) == 1
+    for change in ({"t": end + 1.0}, {"x": {"a": 1}}, {"coverage": Coverage((), 1)}, {"tags": ("a",)}):
+        assert told(replace(empty, **change)) == 1  # type: ignore[arg-type]
+    assert told(replace(empty, unit=Unit("trainer", "step", 2))) == 1
+    assert len(differing(expected.where(lambda unit: False), {unit: empty})) == 0
+    assert len(differing(dict(expected), {**expected, unit: empty})) == 1
 
 
 # --- what is sketched ---

@@ -9,12 +9,11 @@ from typing import Any
 from rlship_sidecar.config import Config
 from rlship_sidecar.replay.found import Replayed
 from rlship_sidecar.replay.run import ReplayRequest, replay
-from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, Row, Unit
 from rlship_sidecar.steps import Steps
-from rlship_sidecar.streams.rows import is_nothing
 from tests.endtoend.evidence import newest, stored
 
-__all__ = ["again", "make", "newest_rows", "rows_in", "watched", "with_lines"]
+__all__ = ["again", "make", "newest_rows", "rows_in", "watched", "without_empty"]
 
 
 def make(folder: Path, files: Mapping[str, bytes]) -> Path:
@@ -54,6 +53,11 @@ def watched(experiment: Path) -> dict[Unit, Row]:
     return newest(stored(experiment))
 
 
-def with_lines(rows: dict[Unit, Row]) -> dict[Unit, Row]:
-    """Without units of streams whose lines all moved elsewhere, by clock records that came late: docs/semantics.md."""
-    return {unit: row for unit, row in rows.items() if not is_nothing(row)}
+def without_empty(rows: Mapping[Unit, Row], others: Mapping[Unit, Row]) -> dict[Unit, Row]:
+    """Without the rows, of units that `others` lack, of streams whose lines all went elsewhere: docs/semantics.md."""
+    return {unit: row for unit, row in rows.items() if unit in others or not _is_empty(row)}
+
+
+def _is_empty(row: Row) -> bool:
+    bare = Row(row.unit, row.t, row.x, {}, Coverage((), 0))
+    return row == bare and row.unit.kind in (ALIGNED, CLOCK) and row.arrival.revision > 0

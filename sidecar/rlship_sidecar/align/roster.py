@@ -212,6 +212,7 @@ class Roster:
         self._forget_orders()
         self.gaps = self.gaps or bool(writer.gaps)
         self.retold = self.retold or writer.retells
+        self.layered = self.layered or len(writer.segments) > 1  # of children too, as they were when they were read
         self.writers[writer.file] = writer
         same = self._by_id.get(writer.open.id)
         if same is None or writer.file < same.file:
@@ -252,9 +253,7 @@ class Roster:
         # Its job first, as submissions go by the start of jobs.
         regarded = self._hire(writer, writer.open.job) if writer.open.job is not None else set()
         regarded.update(replica.seat(writer))
-        self.layered = (
-            self.layered or len(replica.roots[writer.open.rank]) > 1 or len(writer.segments) > 1 or len(self._jobs) > 1
-        )
+        self.layered = self.layered or len(replica.roots[writer.open.rank]) > 1 or len(self._jobs) > 1
         return regarded
 
     def _unseat(self, writer: Writer) -> set[Writer]:

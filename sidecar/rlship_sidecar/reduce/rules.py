@@ -11,7 +11,7 @@ import orjson
 from rlship_sidecar.reduce.custom import Customs
 from rlship_sidecar.reduce.samples import SampleChoice
 
-ROW_FUNCTION = 9
+ROW_FUNCTION = 10
 """The number of the row function: everything from a file's lines to a row's values, coverage, axes and tags.
 
 Add one when you change the row that equal lines and an equal configuration give. The store keeps the number that its

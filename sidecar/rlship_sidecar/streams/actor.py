@@ -116,15 +116,17 @@ class ActorStreams:
         if moved is not None:
             self.affected.between(*moved, now)
 
-    def apply(self, writer: Writer, batch: Batch, before_t: float, now: float) -> None:
-        """New lines of a file, whose greatest `t` was `before_t` up to now. Its writer has taken them in."""
+    def apply(self, writer: Writer, batch: Batch, before_t: float, heard: float, now: float) -> None:
+        """New lines of a file, whose greatest `t` was `before_t` up to now, at the corrected time `heard`. Its writer
+        has taken them in, and the clocks the batch's clock records.
+        """
         if batch.schemas or batch.names:
             self._note_stepped(batch.names.union(*(schema.names for schema in batch.schemas)), now)
         if batch.newest_t:
             lately, t = self._lately.get(writer.file, before_t), batch.newest_t
             self._lately[writer.file] = t if t < lately - FAR_S else max(lately, t)
         if writer.newest_t > before_t:
-            self._heard(writer, before_t, now)
+            self._heard(writer, heard, now)
         if batch.streams:
             self.take_in(writer, [(writer.segments[line.segment], line) for line in batch.streams], now)
         for mark in batch.notes:
@@ -239,11 +241,11 @@ class ActorStreams:
 
     # What coverage depends on --------------------------------------------------------------------------------------
 
-    def _heard(self, writer: Writer, before_t: float, now: float) -> None:
-        """It lived up to a later time than before."""
+    def _heard(self, writer: Writer, before: float, now: float) -> None:
+        """It lived up to a later time than `before`, a corrected one."""
         host = writer.open.host
-        before, after = self._clocks.corrected(host, before_t), self._clocks.corrected(host, writer.newest_t)
-        if before > self._closed_to() and not self.frontier.ahead:
+        after = self._clocks.corrected(host, writer.newest_t)
+        if min(before, after) > self._closed_to() and not self.frontier.ahead:
             return
         if writer.stream_t is not None:
             # Rates go by how much of a window the streams ran.
@@ -303,6 +305,11 @@ class ActorStreams:
         return max(self.frontier.end, -math.inf if clock is None else (clock + 1) * self.window_s)
 
     # Decisions out -------------------------------------------------------------------------------------------------
+
+    @property
+    def may_have_rows(self) -> bool:
+        """Whether anything can become a row: without lines only rows that lost theirs, as steps move away from them."""
+        return bool(self.writers or self.revisions.dirty) or self.affected.units.lowest(ALIGNED) >= 0
 
     def reach(self, now: float) -> tuple[float, Writer | None]:
         """Up to which corrected time no living writer has anything left to write, and who is furthest behind."""

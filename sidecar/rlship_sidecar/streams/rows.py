@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from rlship_formats.records import MAX_STEP
@@ -162,25 +161,22 @@ def clock_row(actor: str, index: int, window: UnitLines, crew: Crew, at: RowCont
         at,
         span=span,
         seconds=_covered_s(crew, at.clocks, *span, at.window_s),
-        x={ELAPSED: max(0.0, span[0] - at.origin)},
+        x=_elapsed(index, at),
         lead_step=at.timeline.current(span[1]),
     )
 
 
-def nothing_left(before: Row) -> Row:
-    """The row of a unit that has no line any more."""
-    return replace(
-        before, values={}, hists={}, per_rank={}, tags=(), samples={}, asked=(), coverage=_without_ranks(before)
-    )
+def empty_row(unit: Unit, at: RowContext) -> Row:
+    """The row of an aligned or clock unit that had lines and lost them all, whatever its rows were before."""
+    if unit.kind == CLOCK:
+        return Row(unit, max(0.0, (unit.index + 1) * at.window_s), _elapsed(unit.index, at), {}, Coverage((), 0))
+    interval = at.timeline.interval(unit.index)
+    end = at.origin if interval is None else interval.end
+    return Row(unit, max(0.0, end), {at.axis or "global_step": unit.index}, {}, Coverage((), 0))
 
 
-def _without_ranks(before: Row) -> Coverage:
-    return Coverage((), before.coverage.expected)
-
-
-def is_nothing(row: Row) -> bool:
-    """Whether it stands for a unit without lines."""
-    return not row.coverage.ranks and not row.values
+def _elapsed(index: int, at: RowContext) -> dict[str, int | float]:
+    return {ELAPSED: max(0.0, index * at.window_s - at.origin)}
 
 
 def _row(

@@ -32,13 +32,12 @@ from rlship_sidecar.streams.rows import (
     Wanted,
     aligned_row,
     clock_row,
-    is_nothing,
-    nothing_left,
+    empty_row,
     sorted_in,
 )
 from rlship_sidecar.streams.timeline import Moved, Timeline
 
-_BY_ORIGIN = frozenset((CLOCK, POINT))  # rows whose place depends on when the experiment began
+_BY_ORIGIN = frozenset((ALIGNED, CLOCK, POINT))  # rows whose place, or time if empty, goes by when it all began
 
 
 class ExperimentStreams:
@@ -206,11 +205,12 @@ class ExperimentStreams:
         `adopted` are those that would be in a stream if no barrier had adopted them.
         """
         host, name = writer.open.host, writer.open.actor
+        heard = self.clocks.corrected(host, before_t)  # as rows have it, which were made without these clock records
         for record in batch.clocks:
             shift = self.clocks.note(host, record)
             if shift is not None:
                 self._shift(shift, now)
-        self.of(name).apply(writer, batch, before_t, now)
+        self.of(name).apply(writer, batch, before_t, heard, now)
         beside = self._actors[name].beside
         for root in beside:
             self.of(name).counts_otherwise(root, now)
@@ -353,7 +353,7 @@ class ExperimentStreams:
         lead_open = lead.open.keys() if lead is not None else frozenset[int]()
         for name in sorted(self.streams):
             streams = self.streams[name]
-            if name in hindered or not (streams.writers or streams.revisions.dirty):
+            if name in hindered or not streams.may_have_rows:
                 continue
             closings = streams.closings(now, lead_open, wall=wall, end=end)
             if closings:
@@ -429,5 +429,4 @@ class ExperimentStreams:
         interval = self.timeline.interval(unit.index) if window is not None else None
         if window is not None and interval is not None:
             return aligned_row(streams.actor, interval, window, crew, streams.names.stepped, self._context())
-        before = self._store.newest(unit)
-        return None if before is None or is_nothing(before) else nothing_left(before)
+        return None if self._store.newest(unit) is None else empty_row(unit, self._context())
