@@ -128,6 +128,8 @@ def test_two_hundred_thousand_spans_pan_smoothly(browser: Browser, tmp_path: Pat
     page = opened(browser, many_spans(tmp_path / "p.html"), MANY_SPANS_SHOWN)
     page.wait(f"{LANES}.lines.length === 64")
     assert page.value(f"{MOVED}.then((drawn) => drawn.spans)") == 200_000
+    # As many steps as spans: more values than a function takes arguments.
+    page.value(f"{LANES}.spans.stages.bubble = Array(200_000).fill(1); {LANES}.bubbles.now()")
     wholesome(page)
 
 

@@ -131,7 +131,9 @@ def test_a_matrix_of_one_rank_is_small(client: Client) -> None:
 
 
 def test_spans_lie_in_lanes_and_stages_share_a_step(client: Client) -> None:
-    """Spans of the asked steps alone, nested, and the mean over ranks of the seconds of each stage."""
+    """Spans of the asked steps alone, nested, and the mean over ranks of the seconds of each stage, those of
+    spans that are left out too.
+    """
     answer = client.ask(f"{client.first}/spans?first=3&last=4")
     assert [(lane["actor"], lane["rank"], lane["host"]) for lane in answer["lanes"]] == [
         ("trainer", "0.0", "n00"),
@@ -147,6 +149,7 @@ def test_spans_lie_in_lanes_and_stages_share_a_step(client: Client) -> None:
     assert stages["dur"] == [9.5, 10.0] and stages["bubble"] == [2.5, 3.0]
     few = client.ask(f"{client.first}/spans?first=3&last=4&limit=4")
     assert few["left_out"] == 8 and {few["names"][one] for one in few["spans"]["name"]} == {"rollout"}
+    assert few["stages"] == stages
     by_time = client.ask(f"{client.first}/spans?from={T0 + 31}&to={T0 + 34}")
     assert {by_time["names"][one] for one in by_time["spans"]["name"]} == {"rollout", "generate"}
 

@@ -2,7 +2,7 @@
 
 import { recolour } from "./chart.js";
 import { h, plain, problem, show } from "./dom.js";
-import { number } from "./numbers.js";
+import { full, number } from "./numbers.js";
 import { Run } from "./run.js";
 import { Served, embedded } from "./source.js";
 import { Shared, moved, readFragment, writeFragment } from "./state.js";
@@ -262,7 +262,7 @@ class Page {
     rank.hidden = !view.rank;
     rank.textContent = `Rank ${plain([view.actor, view.rank].filter(Boolean).join(" "), 60)} ×`;
     rank.setAttribute("aria-label", `${rank.textContent.slice(0, -2)} is chosen; press to choose no rank`);
-    at.textContent = view.at === undefined ? "none" : number(view.at, 8);
+    at.textContent = view.at === undefined ? "none" : full(view.at);
     this.root.dataset.range = view.from < view.to ? `${view.from} ${view.to}` : "";
   }
 
@@ -342,7 +342,8 @@ class Page {
 
 /** A step as a person may type it. */
 function typed(step) {
-  return Number.isInteger(step) ? String(step) : number(step, 6).replaceAll(",", "");
+  if (Number.isInteger(step)) return String(step);
+  return Math.abs(step) < 1e5 ? number(step, 6).replaceAll(",", "") : String(Number(step.toFixed(1)));
 }
 
 new Page(document.getElementById("page")).begin();

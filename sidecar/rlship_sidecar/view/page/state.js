@@ -33,7 +33,7 @@ export function writeFragment(view) {
 }
 
 function shortNumber(value) {
-  return Number.isInteger(value) ? value : Number(value.toPrecision(9));
+  return Number.isInteger(value) ? value : Number(value.toPrecision(12));
 }
 
 /** The view that everything on the page shares. `place` is the window's location, history and clock. */
