@@ -173,7 +173,7 @@ def _by_rank(
 
 
 def newest_of(grid: Mapping[str, Any]) -> dict[str, str] | None:
-    """The range of the newest rows of a grid, whose steps may lie apart; None where each row has a bucket of its own."""
+    """The range of the newest rows of a grid, also where steps lie apart; None if each has a bucket of its own."""
     x, rows, width = grid["x"], grid["rows"], grid["width"]
     if grid["axis"] != "step" or max(rows, default=0) <= 1:
         return None
