@@ -133,6 +133,15 @@ def test_two_hundred_thousand_spans_pan_smoothly(browser: Browser, tmp_path: Pat
     assert page.value(f"{MOVED}.then((drawn) => drawn.spans)") == 200_000
     # As many steps as spans: more values than a function takes arguments.
     page.value(f"{LANES}.spans.stages.bubble = Array(200_000).fill(1); {LANES}.bubbles.now()")
+    # A table of more steps than a browser lays out at once has the newest.
+    step = (
+        f"{{ step: [...Array(3000).keys()], t: Array(3000).fill({LANES}.range()[0]), dur: [], names: [], seconds: [] }}"
+    )
+    page.value(f"{LANES}.spans.stages = {{ ...{step}, bubble: [] }}")
+    rows = page.value(
+        f"[...{LANES}.stepTable().querySelectorAll('caption, tbody td:first-child')].map((at) => at.textContent)"
+    )
+    assert rows[:2] == ["Seconds of the newest 2,000 of 3,000 steps in the range", "1,000"] and len(rows) == 2001
     wholesome(page)
 
 

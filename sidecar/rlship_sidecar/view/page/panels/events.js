@@ -19,7 +19,7 @@ export const events = {
     show(host, h("h2", {}, "Events"), h("div", { class: "tools" }, h("label", {}, "Name ", name), note), list);
     const load = async () => {
       const { view } = ctx.shared;
-      const range = view.from < view.to && ctx.run.clock.known ? { first: Math.floor(view.from), last: Math.ceil(view.to) } : {};
+      const range = view.from < view.to && ctx.run.clock.known ? { first: Math.max(Math.floor(view.from), 0), last: Math.max(Math.ceil(view.to), 0) } : {};
       try {
         said = await ctx.run.ask("events", { ...range, name: name.value || undefined });
         if (!closed) draw();

@@ -12,6 +12,7 @@ const FLEET = 64; // above so many lanes each is a thin line without its name
 const SETTLE_MS = 300;
 const LIVE_MS = 3000;
 const AXIS = 22;
+const TABLED = 2000; // steps of a table: a browser takes half a minute for a hundred thousand
 const [FAR, FAR_S] = [2, 60]; // lengths of the steps, and seconds, beyond which a span is not seen at first
 
 export const timeline = {
@@ -169,8 +170,10 @@ class Timeline {
   stepTable() {
     if (!this.spans) return null;
     const { stages } = this.spans;
-    const rows = stepsIn(stages, ...this.range()).map((at) => [full(stages.step[at]), ...[...stages.seconds, stages.bubble].map((column) => seconds(column[at]))]);
-    return table("Seconds of each step in the range", ["Step", ...stages.names, "(bubble)"], rows);
+    const found = stepsIn(stages, ...this.range());
+    const rows = found.slice(-TABLED).map((at) => [full(stages.step[at]), ...[...stages.seconds, stages.bubble].map((column) => seconds(column[at]))]);
+    const which = found.length > TABLED ? `the newest ${number(TABLED)} of ${counted(found.length, "step")}` : "each step";
+    return table(`Seconds of ${which} in the range`, ["Step", ...stages.names, "(bubble)"], rows);
   }
 
   /** The lanes as a table: what each was busy with in the range. */
