@@ -35,7 +35,7 @@ class _Drawn(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Counted:
+class _CountedSpans:
     """What stages are made of: all spans, in few bytes each."""
 
     lane: array[int] = field(default_factory=lambda: array("i"))
@@ -89,7 +89,7 @@ class SpanTimeline:
     _lanes: list[_Lane] = field(default_factory=list)
     _heap: list[_Drawn] = field(default_factory=list)
     _barriers: list[tuple[float, int, int]] = field(default_factory=list)
-    _counted: _Counted = field(default_factory=_Counted)
+    _counted: _CountedSpans = field(default_factory=_CountedSpans)
 
     def take(self, found: Iterable[FoundRecord]) -> None:
         """Take records in any order."""
