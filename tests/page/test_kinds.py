@@ -18,6 +18,7 @@ from tests.tabular.stores import row, store
 from tests.view.serving import trainer_state, watched, with_a_ledger
 
 pytestmark = pytest.mark.toolchain
+LINE = "document.querySelector('.card').rlshipCard.lines[0]"
 
 
 def test_the_ledger_says_what_should_be_0(browser: Browser, tmp_path: Path) -> None:
@@ -35,7 +36,9 @@ def test_the_ledger_says_what_should_be_0(browser: Browser, tmp_path: Path) -> N
 
 
 def test_logs_of_another_framework(browser: Browser, tmp_path: Path) -> None:
-    """Rows are made of them while the page is open, and are what their files say."""
+    """Rows are made of them while the page is open, and are what their files say. They lie at their steps, though the
+    files say of all of them one time.
+    """
     with viewing(trainer_state(tmp_path / "trl")) as link:
         page = seen(browser, link, "panel=stability&at=2")
         key = page.wait(
@@ -43,18 +46,35 @@ def test_logs_of_another_framework(browser: Browser, tmp_path: Path) -> None:
             ".find((each) => each.endsWith('loss'))"
         )
         assert charted(page, identity(page, key)) == 0.5
+        assert page.wait(f"{LINE}.x.length > 1 && {LINE}.x")[:2] == [1, 2]
+        assert page.value("document.querySelector('#from').value") == "1"
         wholesome(page)
 
 
 def test_a_metric_that_is_new_appears_in_its_panel(browser: Browser, tmp_path: Path) -> None:
-    """Which panel it belongs to, the server says after the row is there."""
+    """Which panel it belongs to, the server says after the row is there. Its rows lie at their steps from the first
+    one on, which is the only one at first.
+    """
     made = store(tmp_path / "run", [row(0, values={"trainer/colour": 1.0})])
     with viewing(tmp_path / "run") as link:
         page = seen(browser, link, "panel=stability")
         made.commit(Changes(rows=[row(1, values={"trainer/loss": 2.0})]))
         assert charted(page, identity(page, "trainer/loss")) == 2.0
+        assert page.wait(f"{LINE}.x") == [0, 1]
         made.commit(Changes(rows=[row(2, values={"trainer/train/kl_ref": 3.0})]))
         assert charted(page, identity(page, "trainer/train/kl_ref")) == 3.0
+        wholesome(page)
+    made.close()
+
+
+def test_a_run_of_times_begins_under_an_open_page(browser: Browser, tmp_path: Path) -> None:
+    """Where no row has a step, places are seconds since the first row, also on a page that was open before it."""
+    made = store(tmp_path / "run")
+    with viewing(tmp_path / "run") as link:
+        page = seen(browser, link, "panel=metrics")
+        for no in range(2):
+            made.commit(Changes(rows=[row(no, kind="clock", actor="generator", values={"clock/generator/x": 1.0})]))
+        assert page.wait(f"{LINE}.x.length === 2 && {LINE}.x[1] < 2 && {LINE}.x") == [0, 1]
         wholesome(page)
     made.close()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -130,6 +133,17 @@ def test_two_hundred_thousand_spans_pan_smoothly(browser: Browser, tmp_path: Pat
     page = opened(browser, many_spans(tmp_path / "p.html"), MANY_SPANS_SHOWN)
     page.wait(f"{LANES}.lines.length === 64")
     assert page.value(f"{MOVED}.then((drawn) => drawn.spans)") == 200_000
+    # As many steps as spans: more values than a function takes arguments.
+    page.value(f"{LANES}.spans.stages.bubble = Array(200_000).fill(1); {LANES}.bubbles.now()")
+    # A table of more steps than a browser lays out at once has the newest.
+    step = (
+        f"{{ step: [...Array(3000).keys()], t: Array(3000).fill({LANES}.range()[0]), dur: [], names: [], seconds: [] }}"
+    )
+    page.value(f"{LANES}.spans.stages = {{ ...{step}, bubble: [] }}")
+    rows = page.value(
+        f"[...{LANES}.stepTable().querySelectorAll('caption, tbody td:first-child')].map((at) => at.textContent)"
+    )
+    assert rows[:2] == ["Seconds of the newest 2,000 of 3,000 steps in the range", "1,000"] and len(rows) == 2001
     wholesome(page)
 
 
@@ -285,6 +299,31 @@ def test_a_damaged_file_says_so(browser: Browser, url: str, tmp_path: Path) -> N
     page.open(damaged.as_uri())
     page.wait("document.querySelector('[role=alert]')?.innerText.includes('rlship view --export')")
     assert page.faults() == []
+
+
+class _Sandbox(SimpleHTTPRequestHandler):
+    """Sends files as a build server sends the results of builds: with scripts, without an origin."""
+
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", "sandbox allow-scripts")
+        super().end_headers()
+
+
+def test_a_file_is_shown_where_nothing_is_kept(browser: Browser, url: str) -> None:
+    """In a sandbox the browser refuses storage to the page: it shows all the same, and its theme turns."""
+    path = Path(url.removeprefix("file://"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Sandbox, directory=path.parent)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            page = opened(browser, f"http://127.0.0.1:{server.server_port}/{path.name}", "panel=stability")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert charted(page, "m0") > 0.9
+    page.click("#theme")
+    page.wait("document.documentElement.dataset.theme === 'dark'")
+    wholesome(page)
 
 
 def test_a_chosen_rank_is_chosen_on_all_panels(browser: Browser, url: str) -> None:

@@ -155,7 +155,7 @@ def test_the_timeline_shows_the_steps_though_a_clock_is_wrong(page: Page) -> Non
 
     def shown(low: float, high: float) -> Any:
         said = {"found": [low, high], "stages": {"step": [10, 11, 12]}}
-        clock = "{ known: true, time: (step) => 1e9 + 10 * step }"
+        clock = "{ paced: true, time: (step) => 1e9 + 10 * step }"
         return call(page, "panels/timeline.js", f"its.near({json.dumps(said)}, {clock})")
 
     assert shown(1e9 + 50, 1e9 + 130) == [1e9 + 50, 1e9 + 130]
@@ -164,9 +164,11 @@ def test_the_timeline_shows_the_steps_though_a_clock_is_wrong(page: Page) -> Non
 
 
 def test_long_values_begin_shortly_before_the_place_where_they_differ(page: Page) -> None:
-    """As `rlship diff` says them; short ones are whole."""
+    """As `rlship diff` says them; short ones are whole. Numbers have as many digits as tell them apart."""
     assert call(page, "panels/diff.js", "its.parting('1e-5', '3e-5')") == ["1e-5", "3e-5"]
     left, right = call(page, "panels/diff.js", "its.parting('x'.repeat(900) + 'left', 'x'.repeat(900) + 'right')")
+    assert call(page, "panels/diff.js", "its.told({ a: 0.1 + 0.2, b: 0.3 }, 8)") == ["0.30000000000000004", "0.3"]
+    assert call(page, "panels/diff.js", "its.told({ a: 0.5, b: 0.25 }, 8)") == ["0.5", "0.25"]
     assert left == "…" + "x" * 40 + "left" and right == "…" + "x" * 40 + "right"
 
 

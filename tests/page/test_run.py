@@ -178,6 +178,11 @@ def test_events_and_run_data(browser: Browser, url: str) -> None:
     page = seen(browser, url, "panel=events")
     found = columns(page, "Events, the newest first")
     assert found[0][1:] == [str(STEPS - 1), "trainer", "0.0", "saved", f"path: step-{STEPS - 1}"]
+    # The range around step 0, which a press on it chooses, begins before all steps.
+    page.click("[data-event=saved]:last-child button")
+    page.wait("document.querySelector('[data-shown=timeline]')")
+    page.click("nav [data-panel=events]")
+    assert columns(page, "Events, the newest first")[-1][1] == "0"
     wholesome(page)
     page = seen(browser, url, "panel=rundata")
     said = {row[0]: row[1] for row in columns(page, "config")}

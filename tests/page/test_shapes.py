@@ -181,11 +181,20 @@ def test_places_along_an_axis_end_at_any_size(page: Page) -> None:
 
 
 def test_steps_and_times_are_one_axis(page: Page) -> None:
-    """A step ended at its row's time; between steps and beyond the ends the axis is straight."""
+    """A step ended at its row's time; between steps and beyond the ends the axis is straight. Steps
+    of one time are steps too.
+    """
     clock = "new $modules['shape/steps.js'].StepClock([10, 11, 13], [100, 110, 150])"
     assert page.value(f"[{clock}.step(105), {clock}.time(12), {clock}.step(150)]") == [10.5, 130, 13]
     assert page.value(f"{clock}.time({clock}.step(400))") == pytest.approx(400)
     assert page.value("new $modules['shape/steps.js'].StepClock([], [], 50).step(80)") == 30
+    one = "new $modules['shape/steps.js'].StepClock([7, 8, 9], [100, 100, 100], 50)"
+    assert page.value(f"[{one}.known, {one}.paced, {one}.step(100), {one}.time({one}.step(130))]") == [
+        True,
+        False,
+        7,
+        130,
+    ]
 
 
 def test_a_span_is_found_and_painted_where_it_is(page: Page) -> None:
@@ -290,6 +299,14 @@ def test_texts_show_what_cannot_be_seen(page: Page) -> None:
 def test_numbers_are_short(page: Page, value: float | None, text: str) -> None:
     """Four significant digits, thousands apart; what is not there is a dash."""
     assert call(page, "numbers.js", "number", value) == text
+
+
+def test_steps_have_all_of_their_digits(page: Page) -> None:
+    """Also those that count tokens: neighbours beyond 1e9 differ in words, and in a link."""
+    assert call(page, "numbers.js", "full", 2_000_000_029) == "2,000,000,029"
+    assert call(page, "numbers.js", "full", 0.1 + 0.2) == "0.3"
+    written = call(page, "state.js", "writeFragment", {"from": 2e9 + 0.25, "to": 2e9 + 30})
+    assert written == "from=2000000000.25&to=2000000030"
 
 
 def test_stages_that_overlap_share_what_they_take_together(page: Page) -> None:

@@ -35,7 +35,8 @@ def large(name: str, given: Mapping[str, str]) -> Any:
     if name != "ranks":
         return held[name]  # type: ignore[literal-required]
     narrow = "from" in given
-    x = list(range(STEPS - 50, STEPS)) if narrow else list(range(0, STEPS, WIDTH))
+    wide = 1 if narrow else WIDTH
+    x = list(range(int(given.get("from", 0)), STEPS, wide))
     mean = noise.normal(8, 0.3, (RANKS, len(x))).astype("<f4")
     spread = np.abs(noise.normal(0, 0.2, mean.shape))
     by = made.by_rank(len(x), [f"0.{rank}" for rank in range(RANKS)], [f"n{rank // 8}" for rank in range(RANKS)], 8.0)
@@ -46,7 +47,7 @@ def large(name: str, given: Mapping[str, str]) -> Any:
         "metric": given["m"],
         "mean": made.packed(mean),
         **(stats if not narrow else {}),
-        "grid": {**made.grid(len(x)), "x": x, "width": 1 if narrow else WIDTH},
+        "grid": {**made.grid(len(x)), "x": x, "rows": [wide] * len(x), "width": wide},
     }
 
 

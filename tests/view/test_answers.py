@@ -15,6 +15,7 @@ from rlship_formats.records import Open
 from rlship_sidecar.config import Config
 from rlship_sidecar.export.reading import Entry
 from rlship_sidecar.rows import Coverage, Sample
+from rlship_sidecar.view.exported import newest_of
 from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.making import Making
 from rlship_sidecar.view.records import FoundRecord, SoughtRecords
@@ -130,8 +131,45 @@ def test_a_matrix_of_one_rank_is_small(client: Client) -> None:
     assert client.ask(f"{client.first}/ranks?m={one}")["only"] == -1
 
 
+def test_rows_that_lie_apart_are_read_one_by_one(tmp_path: Path) -> None:
+    """How many rows a range has decides, not how many steps: a job that logs each tenth step has its rows too, and an
+    exported file has the newest 50 of them.
+    """
+    rows = [
+        row(no, 10 * no, per_rank={"trainer/busy_s": [("0.0", float(no))]}, values={"trainer/busy_s/max": float(no)})
+        for no in range(1_100)
+    ]
+    store(tmp_path / "run", rows).close()
+    with serving(tmp_path / "run") as client:
+        path = f"{client.first}/ranks?m={client.ids()['trainer/busy_s']}&points=1000"
+        whole = client.ask(path)["grid"]
+        assert max(whole["rows"]) > 1
+        near = client.ask(f"{path}&from=2000&to=6990")
+        assert set(near["grid"]["rows"]) == {1} and packed(near["mean"]) == [[float(no) for no in range(200, 700)]]
+        newest = client.ask("&".join([path, *(f"{name}={value}" for name, value in (newest_of(whole) or {}).items())]))
+        assert packed(newest["mean"]) == [[float(no) for no in range(1_050, 1_100)]]
+
+
+@pytest.mark.parametrize(
+    ("x", "rows", "width", "found"),
+    [
+        ([0, 8, 16], [8, 8, 3], 8, {"from": "0", "to": "23"}),
+        ([0, 64, 128], [64, 64, 40], 64, {"from": "118", "to": "191"}),
+        ([0, 1 << 40], [30, 5], 1 << 30, {"from": "0", "to": str((1 << 40) + (1 << 30) - 1)}),
+        ([0], [100], 128, {"from": "50", "to": "127"}),
+        ([0, 1, 2], [1, 1, 1], 1, None),
+        ([], [], 1, None),
+    ],
+)
+def test_the_newest_rows_of_a_grid(x: list[int], rows: list[int], width: int, found: dict[str, str] | None) -> None:
+    """They are looked for among the last steps, at the distance that the last rows have; the range is never empty."""
+    assert newest_of({"axis": "step", "x": x, "rows": rows, "width": float(width)}) == found
+
+
 def test_spans_lie_in_lanes_and_stages_share_a_step(client: Client) -> None:
-    """Spans of the asked steps alone, nested, and the mean over ranks of the seconds of each stage."""
+    """Spans of the asked steps alone, nested, and the mean over ranks of the seconds of each stage, those of
+    spans that are left out too.
+    """
     answer = client.ask(f"{client.first}/spans?first=3&last=4")
     assert [(lane["actor"], lane["rank"], lane["host"]) for lane in answer["lanes"]] == [
         ("trainer", "0.0", "n00"),
@@ -147,6 +185,7 @@ def test_spans_lie_in_lanes_and_stages_share_a_step(client: Client) -> None:
     assert stages["dur"] == [9.5, 10.0] and stages["bubble"] == [2.5, 3.0]
     few = client.ask(f"{client.first}/spans?first=3&last=4&limit=4")
     assert few["left_out"] == 8 and {few["names"][one] for one in few["spans"]["name"]} == {"rollout"}
+    assert few["stages"] == stages
     by_time = client.ask(f"{client.first}/spans?from={T0 + 31}&to={T0 + 34}")
     assert {by_time["names"][one] for one in by_time["spans"]["name"]} == {"rollout", "generate"}
 

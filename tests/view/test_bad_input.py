@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.guards.tree import ROOT
-from tests.kit.files import experiment, file, log
+from tests.kit.files import experiment, file, log, sample
 from tests.kit.verbs import run_here
 from tests.kit.waiting import wait_until
 from tests.tabular.stores import row, store
@@ -45,8 +45,12 @@ def test_what_is_no_experiment_is_refused_at_the_start(tmp_path: Path) -> None:
 
 
 def test_the_link_is_all_that_is_printed_and_a_signal_ends_it(tmp_path: Path) -> None:
-    """One line, whose token works; with an open stream too the process ends at once, with exit code 0."""
+    """One line, whose token works; with an open stream too the process ends at once, with exit code 0, and soon with a
+    page that takes none of what it asked for.
+    """
     store(tmp_path / "run", [row(0)]).close()
+    samples = [sample(1.0, step=0, row={"response": "x" * 190_000}) for _ in range(60)]
+    experiment(tmp_path / "run", {"a.jsonl": file(*samples)})  # more than a connection holds unread
     command = [sys.executable, "-m", "rlship", "view", "--no-open", "--port", "0", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -54,8 +58,14 @@ def test_the_link_is_all_that_is_printed_and_a_signal_ends_it(tmp_path: Path) ->
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.Client(base_url=base, headers=headers, timeout=60.0) as http:
             assert http.get("/api/experiments").json()["single"]
-            with http.stream("GET", "/api/live") as stream:
+            large = f"/api/e/{http.get('/api/experiments').json()['experiments'][0]['id']}/rollouts?step=0"
+            host, _, port = base.removeprefix("http://").partition(":")
+            with http.stream("GET", "/api/live") as stream, socket.create_connection((host, int(port)), 60.0) as asleep:
                 next(stream.iter_lines())
+                asleep.sendall(
+                    f"GET {large} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+                )
+                asleep.recv(1)
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(60.0) == 0
         assert (process.stdout.read(), process.stderr.read()) == ("", "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.view import answers, assets, punctual
+from rlship_sidecar.view import answers, app, assets, punctual
 from tests.kit.files import CLOSE, barrier, event, file, log, sample
 from tests.view.serving import Client, serving, watched
 
@@ -110,6 +110,19 @@ def test_it_only_reads(client: Client) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
         answer = client.http.request(method, "/api/experiments", headers={"Authorization": f"Bearer {client.token}"})
         assert (answer.status_code, answer.json()["code"]) == (405, "method")
+
+
+def test_the_head_of_a_stream_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HEAD of a live stream is answered whole, so that the connection takes the next request; and no more streams are
+    open than the bound, those of the list too.
+    """
+    for path in ("/api/live", f"{client.first}/live"):
+        head = [f"HEAD {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {client.token}"]
+        assert raw(client, head)[0] == 200
+    monkeypatch.setattr(app, "MAX_SUBSCRIBERS", 1)
+    with client.events("/api/live") as events:
+        next(events)
+        assert client.get("/api/live").json()["error"] == "1 pages are open already"
 
 
 def test_it_leaves_the_experiment_as_it_is(tmp_path: Path) -> None:

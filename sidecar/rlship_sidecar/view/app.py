@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -146,16 +146,16 @@ class PageServer:
 
     async def _live_list(self, request: Request) -> Response:
         asking.only(_parameters(request), ())
-        return StreamingResponse(self._list.stream(), media_type=NDJSON)
+        _require_room(self._list.subscribers)
+        return _streamed(request, self._list.stream)
 
     async def _live(self, request: Request) -> Response:
         given = _parameters(request)
         asking.only(given, ("store", "row"))
         row = asking.step(given, "row")
         channel = await self._channel(request.path_params["experiment"])
-        if sum(len(one.subscribers) for one in self._channels.values()) >= MAX_SUBSCRIBERS:
-            raise RlshipError(f"{MAX_SUBSCRIBERS} pages are open already", "close some of them")
-        return StreamingResponse(channel.stream(given.get("store", ""), row), media_type=NDJSON)
+        _require_room([one for channel in self._channels.values() for one in channel.subscribers])
+        return _streamed(request, partial(channel.stream, given.get("store", ""), row))
 
     async def _about(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -202,6 +202,16 @@ def _checked(make: Callable[[], T]) -> T:
             f"what is stored of this experiment cannot be used: {type(problem).__name__}: {text(problem, 200)}",
             "make the rows again from the files: rlship replay",
         ) from problem
+
+
+def _require_room(subscribers: Sized) -> None:
+    if len(subscribers) >= MAX_SUBSCRIBERS:
+        raise RlshipError(f"{MAX_SUBSCRIBERS} pages are open already", "close some of them")
+
+
+def _streamed(request: Request, stream: Callable[[], AsyncIterator[bytes]]) -> Response:
+    """A live stream. HEAD has its headers alone: else the next request of the connection would wait for ever."""
+    return Response(media_type=NDJSON) if request.method == "HEAD" else StreamingResponse(stream(), media_type=NDJSON)
 
 
 def _parameters(request: Request) -> dict[str, str]:

@@ -81,8 +81,9 @@ class Binned:
         if self.low is not None and self.high is not None and self.n is not None:
             self.low, self.high, self.n = moved(self.low), moved(self.high), moved(self.n)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def put(self, slot: int, lines: Array, values: Array) -> None:
-        """Add a value to each of these lines at a slot."""
+        """Add a value to each of these lines at a slot. What a narrower matrix cannot hold is infinite in it."""
         if self.low is None or self.high is None or self.n is None:
             self.total[lines, slot] = values
             return
@@ -118,6 +119,7 @@ class Binned:
         for matrix in self._matrices():
             matrix[:, a:b] = np.nan if matrix.dtype.kind == "f" else 0
 
+    @np.errstate(over="ignore", invalid="ignore")
     def fold(self) -> None:
         """Double the width of buckets."""
         odd = self.first & 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Callable, Mapping
 from importlib import resources
@@ -20,7 +21,7 @@ RANKS_BYTES = 16_500_000  # of values by rank
 ROLLOUTS_BYTES = 2_000_000  # once deflated
 LEAST_BUCKETS = 400
 BUCKETS = 2 * LEAST_BUCKETS - 1  # buckets have a power of two of steps: at most so many are at least `LEAST_BUCKETS`
-NEWEST_STEPS = 50
+NEWEST_STEPS, MOST_POINTS = 50, "1000"
 MOST_METRICS, ROW_POINTS = 500, 2_000
 CELLS = 600_000  # numbers of all curves
 DIGITS = 9
@@ -156,15 +157,8 @@ def _by_rank(
     without = 0
     for metric in wanted:
         said = tight(ask("ranks", {"m": metric["id"], "points": str(BUCKETS), "stat": "mean,min,max"}))
-        grid = said["grid"]
-        steps = grid["axis"] == "step" and grid["width"] > 1 and grid["x"]
-        last = overview["extent"]["step"][1] if steps else 0
-        late = (
-            {"m": metric["id"], "from": str(int(last) - NEWEST_STEPS + 1), "to": str(int(last)), "points": "400"}
-            if steps
-            else None
-        )
-        recent = None if late is None else tight(ask("ranks", late))
+        late = newest_of(said["grid"])
+        recent = None if late is None else tight(ask("ranks", {"m": metric["id"], **late, "points": MOST_POINTS}))
         weight = len(orjson.dumps([said, recent]))
         if size + weight > RANKS_BYTES:
             without += 1
@@ -176,6 +170,21 @@ def _by_rank(
     if without:
         left_out.append(f"the values by rank of {without} metrics")
     return ranks, newest
+
+
+def newest_of(grid: Mapping[str, Any]) -> dict[str, str] | None:
+    """The range of the newest rows of a grid, also where steps lie apart; None if each has a bucket of its own."""
+    x, rows, width = grid["x"], grid["rows"], grid["width"]
+    if grid["axis"] != "step" or max(rows, default=0) <= 1:
+        return None
+    at, before = len(x) - 1, 0
+    while at > 0 and before < NEWEST_STEPS:
+        at -= 1
+        before += rows[at]
+    apart = (x[-1] - x[at]) / before if before else 1.0
+    end = x[-1] + width - 1
+    first = math.floor(min(x[-1] + (rows[-1] - 1) * apart, end) - NEWEST_STEPS * apart) + 1
+    return {"from": str(int(max(first, 0))), "to": str(int(end))}
 
 
 def _rollouts(ask: Ask, left_out: list[str]) -> dict[str, Any]:

@@ -306,14 +306,14 @@ class ListChannel:
 
     def __init__(self, viewed: ViewedFolder) -> None:
         self._viewed = viewed
-        self._subscribers: set[Subscriber] = set()
+        self.subscribers: set[Subscriber] = set()
         self._entries: dict[str, ExperimentEntry] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def stream(self) -> AsyncIterator[bytes]:
         """The entries that change."""
         subscriber = Subscriber()
-        self._subscribers.add(subscriber)
+        self.subscribers.add(subscriber)
         try:
             if self._task is None or self._task.done():
                 self._task = asyncio.create_task(self._follow())
@@ -321,18 +321,18 @@ class ListChannel:
             async for data in subscriber.lines():
                 yield data or line({"kind": "beat", "now": time.time(), "experiments": [], "gone": []})
         finally:
-            self._subscribers.discard(subscriber)
+            self.subscribers.discard(subscriber)
 
     def end_streams(self) -> None:
         """End the streams of all pages."""
-        _end(self._subscribers)
+        _end(self.subscribers)
 
     async def close(self) -> None:
         """End it."""
         await _cancel(self._task)
 
     async def _follow(self) -> None:
-        while self._subscribers:
+        while self.subscribers:
             with suppress(RlshipError):  # the folder cannot be read now: a request for the list says so
                 listed = await asyncio.to_thread(self._viewed.listed)
                 found = {one["id"]: one for one in listed["experiments"]}
@@ -342,7 +342,7 @@ class ListChannel:
                 if changed or gone:
                     data = self._event(changed, gone)
                     whole = self._event(list(found.values()), [])
-                    for subscriber in self._subscribers:
+                    for subscriber in self.subscribers:
                         subscriber.put(data, whole)
             await asyncio.sleep(LIST_EVERY_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import secrets
 import signal
 import socket
@@ -164,6 +165,8 @@ class RunningServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
         self._front.end_streams()
+        # A page that takes no data, as that of a laptop that sleeps, is cut off: no error to be told on the terminal.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets)
 
     @contextmanager

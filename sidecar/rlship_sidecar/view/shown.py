@@ -27,7 +27,7 @@ from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.following import Followed, News
 from rlship_sidecar.view.lean import STEPPED, ChartedRow
 from rlship_sidecar.view.records import RecordFiles, SoughtRecords
-from rlship_sidecar.view.rollup import Family, FamilyName, Rollup
+from rlship_sidecar.view.rollup import Family, FamilyName, Rollup, X
 
 NEAR_ROWS, NEAR_BYTES = 2_000, 32 << 20  # of a narrow span whose rows are read one by one
 STATUS_S = 0.5
@@ -187,9 +187,10 @@ class Shown:
             table = family.table
             a, b = charts.slots_of(family, name[1], span)
             low, high = (a + table.first) * table.stride, (b + table.first) * table.stride - 1
+            there = int(table.columns(a, b)[3][X].sum())
         if name[1] not in STEPPED and name[1] != "clock":
             return None
-        if high - low >= NEAR_ROWS:
+        if there > NEAR_ROWS:
             return None
         rows: list[ChartedRow] = []
         for row, size in followed.sized_rows_of(*name, low, high, NEAR_ROWS):

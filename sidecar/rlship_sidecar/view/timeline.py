@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from rlship_sidecar.align.lineage import replica_key
 from rlship_sidecar.view.contract import Barriers, SpanColumns, Stages, TimelineLane
@@ -17,6 +20,7 @@ MAIN = "main"
 MAX_NAME = 200
 MAX_STAGES = 12
 MAX_LANES = 5_000
+MAX_COUNTED = 1_000_000  # spans of which stages are made, also of those that are left out
 MAX_NAMES, OTHERS = 10_000, "(other names)"  # those after the first ones share a name
 _SLACK_S = 20e-6  # two readings of the clock make neighbours overlap by this much
 
@@ -28,6 +32,38 @@ class _Drawn(NamedTuple):
     name: int
     step: int
     err: str
+
+
+@dataclass(slots=True)
+class _CountedSpans:
+    """What stages are made of: all spans, in few bytes each."""
+
+    lane: array[int] = field(default_factory=lambda: array("i"))
+    name: array[int] = field(default_factory=lambda: array("i"))
+    step: array[int] = field(default_factory=lambda: array("q"))
+    t: array[float] = field(default_factory=lambda: array("d"))
+    dur: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, one: _Drawn) -> None:
+        """Count a span."""
+        if len(self.t) < MAX_COUNTED:
+            self.lane.append(one.lane)
+            self.name.append(one.name)
+            self.step.append(one.step)
+            self.t.append(one.t)
+            self.dur.append(one.dur)
+
+    def outermost(self) -> Iterator[int]:
+        """Which spans lie in no other one of their lane."""
+        t, dur = np.array(self.t), np.array(self.dur)
+        lane, reach = -1, 0.0
+        for at in np.lexsort((-dur, t, np.array(self.lane))).tolist():
+            begin = self.t[at]
+            if self.lane[at] != lane or reach <= begin + _SLACK_S:
+                lane, reach = self.lane[at], begin + self.dur[at]
+                yield at
+            else:
+                reach = max(reach, begin + self.dur[at])
 
 
 @dataclass(slots=True)
@@ -43,7 +79,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class SpanTimeline:
-    """Collects spans and barriers. Beyond `limit` spans the shortest are left out and counted."""
+    """Collects spans and barriers. Beyond `limit` spans the shortest are left out and counted. Stages are of all."""
 
     limit: int
     lead: str
@@ -53,6 +89,7 @@ class SpanTimeline:
     _lanes: list[_Lane] = field(default_factory=list)
     _heap: list[_Drawn] = field(default_factory=list)
     _barriers: list[tuple[float, int, int]] = field(default_factory=list)
+    _counted: _CountedSpans = field(default_factory=_CountedSpans)
 
     def take(self, found: Iterable[FoundRecord]) -> None:
         """Take records in any order."""
@@ -70,6 +107,7 @@ class SpanTimeline:
             name = self._name(text(span.name, MAX_NAME))
             step = -1 if one.entry.step is None else one.entry.step
             drawn = _Drawn(span.dur, one.t, lane, name, step, text(span.err, 500) if span.err is not None else "")
+            self._counted.add(drawn)
             if len(self._heap) < self.limit:
                 heapq.heappush(self._heap, drawn)
             else:
@@ -102,14 +140,13 @@ class SpanTimeline:
         times = [one.t for one in spans] + [t for t, _, _ in self._barriers]
         origin = min(times, default=0.0)
         end = max([one.t + one.dur for one in spans] + [t for t, _, _ in self._barriers], default=0.0)
-        depths = _depths(spans)
         columns: SpanColumns = {
             "lane": [place[one.lane] for one in spans],
             "name": [one.name for one in spans],
             "t": [round(one.t - origin, 6) for one in spans],
             "dur": [round(one.dur, 6) for one in spans],
             "step": [one.step for one in spans],
-            "depth": depths,
+            "depth": _depths(spans),
             "err": {str(at): one.err for at, one in enumerate(spans) if one.err},
         }
         barriers = sorted(self._barriers)
@@ -125,7 +162,7 @@ class SpanTimeline:
             "names": list(self.names),
             "spans": columns,
             "barriers": shown,
-            "stages": self._stages(spans, depths),
+            "stages": self._stages(),
             "left_out": self.left_out,
         }
 
@@ -146,18 +183,20 @@ class SpanTimeline:
             "name": lane.name,
         }
 
-    def _stages(self, spans: list[_Drawn], depths: list[int]) -> Stages:
+    def _stages(self) -> Stages:
         """Of each step, the mean over ranks of the seconds in each outermost span of a main lane."""
         taken: dict[tuple[int, int], dict[int, float]] = {}  # (step, name) -> lane -> seconds
         busy: dict[tuple[int, int], float] = {}  # (step, lane of the lead) -> seconds
-        for one, depth in zip(spans, depths):
-            lane = self._lanes[one.lane]
-            if depth == 0 and one.step >= 0 and lane.name == MAIN:
-                of = taken.setdefault((one.step, one.name), {})
-                of[one.lane] = of.get(one.lane, 0.0) + one.dur
+        every = self._counted
+        for at in every.outermost():
+            line, step, dur = every.lane[at], every.step[at], every.dur[at]
+            lane = self._lanes[line]
+            if step >= 0 and lane.name == MAIN:
+                of = taken.setdefault((step, every.name[at]), {})
+                of[line] = of.get(line, 0.0) + dur
                 if lane.actor == self.lead:
-                    busy[one.step, one.lane] = busy.get((one.step, one.lane), 0.0) + one.dur
-        begin, took = self._steps_of_lead(spans)
+                    busy[step, line] = busy.get((step, line), 0.0) + dur
+        begin, took = self._steps_of_lead()
         names = _longest(taken)
         steps = sorted(begin)
         of_lead: dict[int, list[float]] = {}
@@ -174,14 +213,15 @@ class SpanTimeline:
             "bubble": bubbles,
         }
 
-    def _steps_of_lead(self, spans: list[_Drawn]) -> tuple[dict[int, float], dict[int, float]]:
+    def _steps_of_lead(self) -> tuple[dict[int, float], dict[int, float]]:
         """When each step of the lead began, and how long it took: from barrier to barrier, else as its spans say."""
         begin: dict[int, float] = {}
         end: dict[int, float] = {}
-        for one in spans:
-            if one.step >= 0 and self._lanes[one.lane].actor == self.lead:
-                begin[one.step] = min(begin.get(one.step, one.t), one.t)
-                end[one.step] = max(end.get(one.step, 0.0), one.t + one.dur)
+        every = self._counted
+        for line, step, t, dur in zip(every.lane, every.step, every.t, every.dur):
+            if step >= 0 and self._lanes[line].actor == self.lead:
+                begin[step] = min(begin.get(step, t), t)
+                end[step] = max(end.get(step, 0.0), t + dur)
         for t, lane, step in self._barriers:
             if self._lanes[lane].actor == self.lead:
                 end[step] = max(end.get(step, 0.0), t)

@@ -3,8 +3,8 @@
 export class Canvas {
   constructor(host, label, height, draw) {
     this.draw = draw;
-    this.height = height;
     this.node = document.createElement("canvas");
+    this.grow(height);
     this.node.className = "wide";
     this.node.setAttribute("role", "img");
     this.node.setAttribute("aria-label", label);
@@ -24,6 +24,12 @@ export class Canvas {
     cancelAnimationFrame(this.frame);
   }
 
+  /** Be so high from now on: what stands below moves at once, and not under a person's pointer a frame later. */
+  grow(height) {
+    this.height = height;
+    this.node.style.height = `${height}px`;
+  }
+
   /** Draw at the next frame, once however often it is wanted. */
   later() {
     if (this.frame) return;
@@ -41,12 +47,16 @@ export class Canvas {
     if (this.node.width !== wide || this.node.height !== tall) {
       this.node.width = wide;
       this.node.height = tall;
-      this.node.style.height = `${this.height}px`;
     }
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.context.clearRect(0, 0, width, this.height);
     this.draw(this.context, width, this.height);
   }
+}
+
+/** A label around a place, as far as it has room before `end`. */
+export function centred(context, label, x, end, y) {
+  context.fillText(label, Math.min(x, end - context.measureText(label).width / 2), y);
 }
 
 /** Rows of pixels that are drawn as large as they are wanted. */

@@ -3,7 +3,7 @@
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { palette } from "./colours.js";
 import { folded, plain, table } from "./dom.js";
-import { apart, bytes, number } from "./numbers.js";
+import { apart, bytes, full, number } from "./numbers.js";
 import { alone, gist, rowsOf } from "./shape/curves.js";
 
 const HEIGHT = 165;
@@ -76,7 +76,7 @@ export class Chart {
   told() {
     const [steps] = this.data;
     const axis = this.axis();
-    const place = (found) => `${this.format(found.value)} at ${axis} ${number(found.step, 9)}`;
+    const place = (found) => `${this.format(found.value)} at ${axis} ${full(found.step)}`;
     const lines = this.columns().map(({ label, mean, low, high }) => {
       const found = gist(steps, mean, low, high);
       return found && `${label}: newest ${place(found.newest)}, least ${place(found.least)}, greatest ${place(found.greatest)}`;
@@ -91,7 +91,7 @@ export class Chart {
       return banded ? [[label, mean], ["least", low], ["greatest", high]] : [[label, mean]];
     }).filter(([, values]) => values.some((value) => value !== null && value !== undefined));
     const data = [this.data[0], ...found.map(([, values]) => values)];
-    const rows = rowsOf(data, ...this.extent()).map(([step, ...values]) => [number(step, 9), ...values.map((value) => this.format(value))]);
+    const rows = rowsOf(data, ...this.extent()).map(([step, ...values]) => [full(step), ...values.map((value) => this.format(value))]);
     return table(`Values of ${plain(this.title, 200)}`, [this.axis() === "step" ? "Step" : "Second", ...found.map(([label]) => label)], rows);
   }
 
@@ -131,7 +131,7 @@ export class Chart {
       padding: [8, 10, 0, 0],
       scales: { x: { time: false, auto: false, range: () => this.extent() }, y: { range: (u, low, high) => room(low, high) } },
       axes: [
-        { ...axis, size: 26, gap: 3, values: (u, at) => at.map((value) => number(value, 6)) },
+        { ...axis, size: 26, gap: 3, space: (u, nth, low, high) => Math.max(50, 4 + 6.6 * full(Math.round(high)).length), values: (u, at) => at.map(full) },
         { ...axis, size: (u, said) => labelRoom(said), gap: 3, ...(this.format === bytes ? { incrs: TWOS } : {}), values: (u, at) => (this.format === number ? apart(at) : at.map((value) => this.format(value))) },
       ],
       cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, focus: { prox: -1 } },

@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { h, show } from "./dom.js";
-import { number, bytes, seconds } from "./numbers.js";
+import { bytes, full, number, seconds } from "./numbers.js";
 import { addRow, columns, newestOf, lineOf, valueAt } from "./shape/curves.js";
 import { bands } from "./shape/episodes.js";
 
@@ -136,7 +136,7 @@ export class ChartGrid {
     const at = this.ctx.shared.view.at;
     const found = card.lines.map((line) => (at === undefined ? newestOf(line) : { value: valueAt(line, at), since: null }));
     // An older value is no news: newer rows lack it, or it was not finite there.
-    card.now.textContent = found.map(({ value, since }) => `${card.format(value)}${since === null ? "" : ` at step ${number(since, 9)}`}`).join(" · ");
+    card.now.textContent = found.map(({ value, since }) => `${card.format(value)}${since === null ? "" : ` at step ${full(since)}`}`).join(" · ");
     card.box.dataset.value = String(found[0].value);
   }
 

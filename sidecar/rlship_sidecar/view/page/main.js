@@ -2,10 +2,10 @@
 
 import { recolour } from "./chart.js";
 import { h, plain, problem, show } from "./dom.js";
-import { number } from "./numbers.js";
+import { full, number } from "./numbers.js";
 import { Run } from "./run.js";
 import { Served, embedded } from "./source.js";
-import { Shared, moved, readFragment, writeFragment } from "./state.js";
+import { Kept, Shared, moved, readFragment, writeFragment } from "./state.js";
 import { drawList } from "./panels/list.js";
 import { STATES, overview } from "./panels/overview.js";
 import { stability } from "./panels/stability.js";
@@ -22,6 +22,7 @@ import { diff } from "./panels/diff.js";
 
 const PANELS = [overview, stability, metrics, timeline, ranks, memory, rollouts, alerts, ledger, events, rundata, diff];
 const TOKEN = "rlship-token";
+const [local, session] = [new Kept("localStorage"), new Kept("sessionStorage")];
 const AGAIN_MS = 1000;
 const KEYS = [
   ["1 … 9", "open a panel"], ["a, d", "move the range"], ["w, s", "make the range smaller, larger"], ["0", "the whole run"],
@@ -35,21 +36,21 @@ class Page {
     this.shared = new Shared(view, { address: (hash, leaps) => (leaps ? history.pushState(null, "", hash) : history.replaceState(null, "", hash)), later: (act, ms) => setTimeout(act, ms) });
     // Before anything else runs, the token leaves the address and the history.
     history.replaceState(null, "", `#${writeFragment(view)}`);
-    if (token) sessionStorage.setItem(TOKEN, token);
+    if (token) session.set(TOKEN, token);
     this.run = null;
     this.closePanel = null;
     this.parts = {};
   }
 
   async begin() {
-    this.theme(localStorage.getItem("rlship-theme"));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.theme(localStorage.getItem("rlship-theme")));
+    this.theme(local.get("rlship-theme"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.theme(local.get("rlship-theme")));
     addEventListener("hashchange", () => this.addressChanged());
     addEventListener("keydown", (event) => this.key(event));
     this.shared.listen((view, changed) => this.follow(view, changed));
     const data = document.getElementById("data");
     if (data) return this.enterFile(data.textContent);
-    const token = sessionStorage.getItem(TOKEN);
+    const token = session.get(TOKEN);
     return token ? this.enter(new Served(token)) : this.askToken("");
   }
 
@@ -74,7 +75,7 @@ class Page {
     history.replaceState(null, "", `#${writeFragment(view)}`);
     if (this.source && (!this.source.live || this.source.token === token)) return this.shared.replace(view);
     // A server that was started again has another token: what asks with the former one ends.
-    sessionStorage.setItem(TOKEN, token);
+    session.set(TOKEN, token);
     this.leave();
     this.source = null;
     this.shared.replace(view);
@@ -86,7 +87,7 @@ class Page {
     const take = (event) => {
       event.preventDefault();
       const token = readFragment(field.value.includes("#") ? field.value.slice(field.value.indexOf("#")) : "").token || field.value.trim();
-      sessionStorage.setItem(TOKEN, token);
+      session.set(TOKEN, token);
       this.enter(new Served(token));
     };
     show(this.root, h("main", { id: "main" }, h("h1", {}, "rlship view"),
@@ -102,7 +103,7 @@ class Page {
       this.listed = await source.experiments();
     } catch (error) {
       if (error.status === 401 || error.status === 403) {
-        sessionStorage.removeItem(TOKEN);
+        session.remove(TOKEN);
         this.source = null;
         return this.askToken(error.message);
       }
@@ -230,7 +231,7 @@ class Page {
         const why = this.run.trouble;
         this.leave();
         this.source = null;
-        sessionStorage.removeItem(TOKEN);
+        session.remove(TOKEN);
         return this.askToken(why);
       }
       trouble.hidden = !this.run.trouble;
@@ -262,7 +263,7 @@ class Page {
     rank.hidden = !view.rank;
     rank.textContent = `Rank ${plain([view.actor, view.rank].filter(Boolean).join(" "), 60)} ×`;
     rank.setAttribute("aria-label", `${rank.textContent.slice(0, -2)} is chosen; press to choose no rank`);
-    at.textContent = view.at === undefined ? "none" : number(view.at, 8);
+    at.textContent = view.at === undefined ? "none" : full(view.at);
     this.root.dataset.range = view.from < view.to ? `${view.from} ${view.to}` : "";
   }
 
@@ -335,14 +336,15 @@ class Page {
 
   turn() {
     const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    localStorage.setItem("rlship-theme", next);
+    local.set("rlship-theme", next);
     this.theme(next);
   }
 }
 
 /** A step as a person may type it. */
 function typed(step) {
-  return Number.isInteger(step) ? String(step) : number(step, 6).replaceAll(",", "");
+  if (Number.isInteger(step)) return String(step);
+  return Math.abs(step) < 1e5 ? number(step, 6).replaceAll(",", "") : String(Number(step.toFixed(1)));
 }
 
 new Page(document.getElementById("page")).begin();

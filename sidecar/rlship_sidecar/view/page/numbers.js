@@ -10,6 +10,11 @@ export function number(value, digits = 4) {
   return Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1))))).toLocaleString("en", { maximumFractionDigits: 8 });
 }
 
+/** A step or a count with all of its digits: neighbours beyond 1e9 differ in the last ones. */
+export function full(value) {
+  return Number.isSafeInteger(value) ? value.toLocaleString("en") : number(value, 9);
+}
+
 /** Numbers along an axis in words, with as many digits as tell neighbours apart. */
 export function apart(values) {
   const size = Math.max(...values.map(Math.abs));
@@ -20,7 +25,7 @@ export function apart(values) {
 
 /** "1 step", "3 steps". */
 export function counted(count, noun) {
-  return `${number(count, 9)} ${noun}${count === 1 ? "" : "s"}`;
+  return `${full(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 /** Bytes in units of 1,024. */

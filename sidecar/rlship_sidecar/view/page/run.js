@@ -123,6 +123,7 @@ export class Run {
     if (event.metrics?.length || event.rows.some((row) => Object.keys(row.m).some((id) => !this.metrics.has(id)))) {
       this.soon("metrics", CALM_MS, () => this.loadMetrics());
     }
+    const { known, paced } = this.clock;
     for (const row of event.rows) {
       if (row.x !== null && kindOf(row) === "step" && row.actor === this.overview.lead) this.clock.add(row.x, row.t);
       for (const [id, value] of Object.entries(row.m)) {
@@ -131,6 +132,8 @@ export class Run {
       }
     }
     this.tell("rows", event.rows);
+    // What has times alone has another place from the first step on, and from the second one.
+    if (this.clock.known !== known || this.clock.paced !== paced) this.tell("all");
     if (event.rows.some((row) => kindOf(row) === "alert")) this.soon("alerts", 100, () => this.loadAlerts());
     this.soon("overview", CALM_MS, () => this.loadOverview());
   }
@@ -152,6 +155,12 @@ export class Run {
     const { store, row, ...rest } = await this.ask("overview");
     this.takeOverview({ ...rest, store, row });
     this.tell("overview");
+    // A page that was opened before the first row knows only now when the run began.
+    const began = rest.extent.time?.[0] ?? 0;
+    if (!this.clock.known && this.clock.began !== began) {
+      this.clock = new StepClock([], [], began);
+      this.tell("all");
+    }
     // Which metrics a panel has may be known later than the metrics themselves.
     if (JSON.stringify(rest.panels) !== before) this.tell("metrics");
   }

@@ -33,7 +33,40 @@ export function writeFragment(view) {
 }
 
 function shortNumber(value) {
-  return Number.isInteger(value) ? value : Number(value.toPrecision(9));
+  return Number.isInteger(value) ? value : Number(value.toPrecision(12));
+}
+
+/**
+ * What the browser keeps under names. A sandbox, as of an exported file among a build's results, and a person's settings
+ * refuse it: then it is kept as long as the page is open.
+ */
+export class Kept {
+  constructor(storage) {
+    this.storage = storage;
+    this.held = new Map();
+  }
+
+  get(name) {
+    return this.tried((storage) => storage.getItem(name)) ?? this.held.get(name) ?? null;
+  }
+
+  set(name, value) {
+    this.held.set(name, value);
+    this.tried((storage) => storage.setItem(name, value));
+  }
+
+  remove(name) {
+    this.held.delete(name);
+    this.tried((storage) => storage.removeItem(name));
+  }
+
+  tried(act) {
+    try {
+      return act(globalThis[this.storage]);
+    } catch {
+      return null;
+    }
+  }
 }
 
 /** The view that everything on the page shares. `place` is the window's location, history and clock. */

@@ -1,7 +1,7 @@
 // Alerts and why they fired.
 
 import { h, plain, problem, show, table } from "../dom.js";
-import { counted, number } from "../numbers.js";
+import { counted, full, number } from "../numbers.js";
 import { endOf, GOING } from "../shape/episodes.js";
 import { noAlert } from "./overview.js";
 
@@ -61,7 +61,7 @@ function line(episode, ctx) {
   const evidence = Object.entries(episode.evidence).slice(0, 20).map(([key, value]) => h("div", { class: "text small" }, `${key}: ${number(value)}`));
   return h("tr", { data: { episode: episode.rule } }, [
     [h("strong", { class: "name" }, episode.rule), h("div", {}, h("button", { "aria-label": `Why? ${plain(episode.rule, 80)}`, on: { click: () => ctx.shared.set({ episode: episode.id }) } }, "Why?"))], episode.severity, h("span", { class: going ? "bad" : "quiet" }, episode.state), h("span", { class: "name" }, episode.place),
-    Number.isFinite(from) ? h("button", { on: { click: () => ctx.open("stability", { from: Math.max(from - 20, 0), to: (to ?? ctx.run.whole[1]) + 20, at: from }) } }, `${number(from, 9)} to ${to === null ? "now" : number(to, 9)}`) : "–",
+    Number.isFinite(from) ? h("button", { on: { click: () => ctx.open("stability", { from: Math.max(from - 20, 0), to: (to ?? ctx.run.whole[1]) + 20, at: from }) } }, `${full(from)} to ${to === null ? "now" : full(to)}`) : "–",
     evidence, h("span", { class: "text" }, episode.about, episode.look ? h("div", { class: "quiet small text" }, `Look at: ${plain(episode.look, 400)}`) : null),
   ].map((cell) => h("td", {}, cell)));
 }

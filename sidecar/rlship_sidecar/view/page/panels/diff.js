@@ -1,7 +1,7 @@
 // What two runs differ in: run data, ranks, and for each metric the first step at which they part.
 
 import { h, plain, problem, show, table } from "../dom.js";
-import { counted, number } from "../numbers.js";
+import { counted, full, number } from "../numbers.js";
 import { described } from "./overview.js";
 import { value } from "./rundata.js";
 
@@ -44,6 +44,13 @@ export function parting(a, b) {
   return [a, b].map((text) => `${from ? "…" : ""}${text.slice(from, from + LONG)}${text.length > from + LONG ? "…" : ""}`);
 }
 
+/** Two values that differ, with as many digits as tell them apart; "–" twice without them. */
+export function told(values, digits) {
+  const { a, b } = values ?? {};
+  const [left, right] = [number(a, digits), number(b, digits)];
+  return left === right && a !== b ? [String(a), String(b)] : [left, right];
+}
+
 function draw(list, said, ctx) {
   const parted = said.metrics.filter((metric) => metric.first || metric.in_a !== metric.in_b);
   show(list,
@@ -52,9 +59,9 @@ function draw(list, said, ctx) {
     said.ranks.length ? h("ul", {}, said.ranks.map((each) => h("li", { class: "text" }, described(each)))) : null,
     parted.length ? table("Metrics that part", ["Metric", "First step", plain(said.a, 60), plain(said.b, 60), "Steps apart", "Widest at", "Note"], parted.map((metric) => h("tr", { data: { parted: metric.key } }, [
       h("span", { class: "name" }, metric.key),
-      metric.first ? h("button", { on: { click: () => ctx.open("metrics", { at: metric.first.step, filter: metric.key.slice(0, 200) }) } }, number(metric.first.step, 9)) : "–",
-      number(metric.first?.a, 8), number(metric.first?.b, 8), number(metric.apart),
-      metric.widest ? `${number(metric.widest.step, 9)}: ${number(metric.widest.a)} and ${number(metric.widest.b)}` : "–",
+      metric.first ? h("button", { on: { click: () => ctx.open("metrics", { at: metric.first.step, filter: metric.key.slice(0, 200) }) } }, full(metric.first.step)) : "–",
+      ...told(metric.first, 8), full(metric.apart),
+      metric.widest ? `${full(metric.widest.step)}: ${told(metric.widest, 4).join(" and ")}` : "–",
       metric.of_time ? "a time or a rate" : metric.in_a !== metric.in_b ? `${number(metric.in_a)} and ${number(metric.in_b)} values` : "",
     ].map((cell) => h("td", {}, cell))))) : null);
 }

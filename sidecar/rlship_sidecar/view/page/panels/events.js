@@ -1,7 +1,7 @@
 // What happened in the processes, by time.
 
 import { h, plain, problem, show, table } from "../dom.js";
-import { clock, counted, number } from "../numbers.js";
+import { clock, counted, full, number } from "../numbers.js";
 
 const LIVE_MS = 3000;
 
@@ -19,7 +19,7 @@ export const events = {
     show(host, h("h2", {}, "Events"), h("div", { class: "tools" }, h("label", {}, "Name ", name), note), list);
     const load = async () => {
       const { view } = ctx.shared;
-      const range = view.from < view.to && ctx.run.clock.known ? { first: Math.floor(view.from), last: Math.ceil(view.to) } : {};
+      const range = view.from < view.to && ctx.run.clock.known ? { first: Math.max(Math.floor(view.from), 0), last: Math.max(Math.ceil(view.to), 0) } : {};
       try {
         said = await ctx.run.ask("events", { ...range, name: name.value || undefined });
         if (!closed) draw();
@@ -37,7 +37,7 @@ export const events = {
       note.textContent = plain(`${counted(found.length, "event")}${said.left_out ? `; ${number(said.left_out)} older ones are left out` : ""}. ${said.note}`);
       show(list, table("Events, the newest first", ["Time (UTC)", "Step", "Actor", "Rank", "Event", "Attributes"], [...found].reverse().slice(0, 500).map((event) => h("tr", { data: { event: event.name } }, [
         clock(event.t),
-        event.step === null ? "" : h("button", { on: { click: () => ctx.open("timeline", { from: event.step - 2, to: event.step + 2, at: event.step }) } }, number(event.step, 9)),
+        event.step === null ? "" : h("button", { on: { click: () => ctx.open("timeline", { from: event.step - 2, to: event.step + 2, at: event.step }) } }, full(event.step)),
         h("span", { class: "name" }, event.actor), event.rank, h("strong", { class: "name" }, event.name),
         h("span", { class: "text" }, Object.entries(event.attrs).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("; ")),
       ].map((cell) => h("td", {}, cell))))));

@@ -2,7 +2,7 @@
 
 import { Chart } from "../chart.js";
 import { h, problem, show, table } from "../dom.js";
-import { number } from "../numbers.js";
+import { full } from "../numbers.js";
 
 const LIVE_MS = 3000;
 
@@ -26,7 +26,7 @@ export const ledger = {
     };
     const draw = (said) => {
       const wrong = new Set(said.wrong);
-      const rows = Object.entries(said.totals).map(([key, value]) => [h("span", { class: "name" }, key), h("span", { class: wrong.has(key) ? "bad" : "", data: { total: key } }, number(value, 9)), wrong.has(key) ? h("span", { class: "bad" }, "should be 0") : ""]);
+      const rows = Object.entries(said.totals).map(([key, value]) => [h("span", { class: "name" }, key), h("span", { class: wrong.has(key) ? "bad" : "", data: { total: key } }, full(value)), wrong.has(key) ? h("span", { class: "bad" }, "should be 0") : ""]);
       show(totals, said.logged ? table("Totals of the run", ["What", "Groups or samples", ""], rows, { class: "slim" }) : h("p", { class: "note" }, "The job records no ledger: `rlship.ledger` records what becomes of groups of samples."));
       if (!said.grid) return;
       const x = said.grid.axis === "step" ? said.grid.x : said.grid.x.map((t) => ctx.run.clock.step(t));

@@ -1,7 +1,7 @@
 // The experiments of a folder, with their health and sparklines.
 
 import { h, show, table } from "../dom.js";
-import { clock, number } from "../numbers.js";
+import { clock, full, number } from "../numbers.js";
 import { sparkline } from "../shape/curves.js";
 import { STATES, section } from "./overview.js";
 
@@ -33,7 +33,7 @@ function line(entry, open) {
   const [word, colour] = STATES[entry.state] ?? [entry.state, ""];
   return h("tr", { data: { experiment: entry.name } }, [
     h("button", { class: "name", on: { click: () => open(entry.id) } }, entry.name),
-    h("span", { class: colour }, word), number(entry.step, 9),
+    h("span", { class: colour }, word), full(entry.step),
     h("span", { class: entry.ranks < entry.expected ? "bad" : "" }, `${number(entry.ranks)} of ${number(entry.expected)}`),
     clock(entry.newest),
     h("span", { class: entry.firing ? "bad" : "quiet" }, entry.firing ? `${number(entry.firing)} firing` : entry.episodes ? `${number(entry.episodes)} past` : entry.rows ? "none so far" : "–"),
@@ -55,5 +55,5 @@ function spark(said) {
 function curve(said) {
   const known = said.points.filter((value) => value !== null);
   if (!known.length) return "";
-  return ` at step ${number(said.last, 9)}; from step ${number(said.first, 9)} on between ${number(Math.min(...known))} and ${number(Math.max(...known))}`;
+  return ` at step ${full(said.last)}; from step ${full(said.first)} on between ${number(Math.min(...known))} and ${number(Math.max(...known))}`;
 }

@@ -2,7 +2,7 @@
 
 import { ChartGrid } from "../grid.js";
 import { h, plain, show, table } from "../dom.js";
-import { clock, counted, number, seconds } from "../numbers.js";
+import { clock, counted, full, number, seconds } from "../numbers.js";
 import { endOf, GOING, judged } from "../shape/episodes.js";
 
 export const STATES = {
@@ -59,10 +59,10 @@ function tiles(run) {
   const others = clearing ? `${number(clearing)} clearing` : entry.episodes ? `${number(entry.episodes)} past` : run.alerts.needs.length ? "none so far" : "off";
   const facts = [
     ["State", h("span", { class: colour, data: { fact: "state" } }, word)],
-    ["Step", fact("step", number(entry.step, 9))],
+    ["Step", fact("step", full(entry.step), entry.step >= 1e9 ? "small" : "")],
     ["Steps a second", fact("speed", number(entry.steps_per_s, 3))],
     ["Ranks", fact("ranks", `${number(ranks.here)} of ${number(ranks.expected)}`, ranks.here < ranks.expected ? "bad" : ""), ranks.parts],
-    ["Rows", fact("rows", number(run.row, 9))],
+    ["Rows", fact("rows", full(run.row))],
     ["Alerts", fact("alerts", entry.firing ? `${number(entry.firing)} firing` : others, entry.firing ? "bad" : ""), entry.firing || entry.episodes || !run.overview.lead_steps ? "" : `in ${counted(run.overview.lead_steps, "step")}`],
     ["Began (UTC)", fact("began", clock(entry.began), "small")],
     ["Newest line (UTC)", fact("newest", clock(entry.newest), "small")],
@@ -116,8 +116,8 @@ function alarm(episode, ctx) {
 /** In which steps an episode that goes on has its breaches. */
 function stretch(episode) {
   const [from, to] = [episode.first.step, endOf(episode)];
-  if (to === null) return `since step ${number(from, 9)}`;
-  return to === from ? `after step ${number(from, 9)}` : `after steps ${number(from, 9)} to ${number(to, 9)}`;
+  if (to === null) return `since step ${full(from)}`;
+  return to === from ? `after step ${full(from)}` : `after steps ${full(from)} to ${full(to)}`;
 }
 
 export function actors(said) {
@@ -127,7 +127,7 @@ export function actors(said) {
   const title = shown.length < said.actors.length ? `Actors and their ranks: ${number(shown.length)} of ${number(said.actors.length)}` : "Actors and their ranks";
   const rows = shown.map((actor) => [
     h("span", { class: "name" }, actor.actor, actor.lead ? h("span", { class: "quiet" }, " (lead)") : null),
-    number(actor.step, 9), number(actor.open_step, 9), number(actor.steps_per_s, 3), seconds(actor.lag_s),
+    full(actor.step), full(actor.open_step), number(actor.steps_per_s, 3), seconds(actor.lag_s),
     h("span", { data: { actor: actor.actor }, class: actor.ranks < actor.expected ? "bad" : "" }, `${number(actor.ranks)} of ${number(actor.expected)}`),
     names(actor.missing), names(actor.absent), actor.note,
   ]);
@@ -155,14 +155,14 @@ function refused(said) {
 /** Plain data as a line of text. */
 export function described(value) {
   if (Array.isArray(value)) return value.map(described).join(", ");
-  if (value && typeof value === "object") return Object.entries(value).map(([key, each]) => `${key}: ${described(each)}`).join("; ");
-  return typeof value === "number" ? number(value, 6) : String(value);
+  if (value && typeof value === "object") return Object.entries(value).filter(([, each]) => each !== null).map(([key, each]) => `${key}: ${described(each)}`).join("; ");
+  return typeof value !== "number" ? String(value) : Number.isInteger(value) ? full(value) : number(value, 6);
 }
 
 function sinks(said) {
   if (!said.sinks.length) return null;
   return section("Sinks", table("Where rows go", ["Sink", "State", "Rows sent", "Where", "What is wrong"], said.sinks.map((sink) => [
-    h("span", { class: "name" }, sink.name), sink.state, number(sink.sent, 9), h("span", { class: "text" }, sink.where),
+    h("span", { class: "name" }, sink.name), sink.state, full(sink.sent), h("span", { class: "text" }, sink.where),
     h("span", { class: sink.error ? "text bad" : "text" }, [sink.error, sink.note, sink.advice].filter(Boolean).map((part) => plain(part, 500)).join("; ")),
   ])));
 }
@@ -170,7 +170,7 @@ function sinks(said) {
 function writers(said, open) {
   const rows = said.writers.map((writer) => [
     h("span", { class: "name" }, writer.actor), writer.rank, number(writer.attempt), h("span", { class: "name" }, writer.host), writer.pid || "",
-    number(writer.step, 9), h("span", { class: ["failed", "silent"].includes(writer.state) ? "bad" : "" }, writer.state), seconds(writer.silent_s), writer.note,
+    full(writer.step), h("span", { class: ["failed", "silent"].includes(writer.state) ? "bad" : "" }, writer.state), seconds(writer.silent_s), writer.note,
   ]);
   const title = `Processes: ${number(said.writers.length)} of ${number(said.writers_in_all)}`;
   return h("details", { class: "section", open }, h("summary", {}, title),

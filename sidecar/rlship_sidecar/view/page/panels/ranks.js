@@ -1,10 +1,10 @@
 // The heat map of ranks: how far each rank is from the median of its step.
 
-import { Canvas, Raster } from "../canvas.js";
+import { Canvas, Raster, centred } from "../canvas.js";
 import { diverging, palette, pixel } from "../colours.js";
 import { clipped, folded, h, plain, problem, show, table } from "../dom.js";
 import { formatOf } from "../grid.js";
-import { counted, number, ticks } from "../numbers.js";
+import { counted, full, number, ticks } from "../numbers.js";
 import { matrixOf } from "../packed.js";
 import { FLEET, GREATEST, bucketsOf, byHost, deviations, outstanding, paintCarpet } from "../shape/carpet.js";
 
@@ -135,7 +135,7 @@ class Carpet {
       order: byHost(said.ranks, said.hosts),
     };
     this.tall = rows > FLEET ? Math.max(1, Math.floor(TALLEST / rows)) : 14;
-    this.canvas.height = rows * this.tall + AXIS;
+    this.canvas.grow(rows * this.tall + AXIS);
     this.canvas.node.dataset.ranks = String(rows);
     this.note.textContent = `${counted(rows, "rank")} on ${counted(new Set(said.hosts).size, "host")}, ${grid.width > 1 ? `${counted(columns, "bucket")} of ${number(grid.width)} steps` : counted(columns, "step")}`;
     this.canvas.later();
@@ -230,7 +230,7 @@ class Carpet {
   drawAxis(context, colours, gutter, wide, from, high) {
     const place = (step) => gutter + ((step - from) / (this.shownTo - from)) * wide;
     context.textAlign = "center";
-    for (const step of ticks(from, this.shownTo, Math.max(2, wide / 110))) context.fillText(number(step, 6), Math.min(place(step), gutter + wide - 14), high + 5);
+    for (const step of ticks(from, this.shownTo, Math.max(2, wide / 110))) centred(context, full(step), place(step), gutter + wide, high + 5);
     context.textAlign = "left";
     const { at } = this.ctx.shared.view;
     if (at === undefined || at < from || at > this.shownTo) return;
@@ -244,7 +244,7 @@ class Carpet {
     const { rank, host } = order[line];
     const value = values[rank * columns + bucket];
     const format = formatOf(this.metric.unit);
-    const from = `${said.grid.actor} ${said.ranks[rank]}${host ? ` on ${host}` : ""}, step ${number(x[bucket], 9)}`;
+    const from = `${said.grid.actor} ${said.ranks[rank]}${host ? ` on ${host}` : ""}, step ${full(x[bucket])}`;
     if (Number.isNaN(value)) return `${from}: no value`;
     return `${from}: ${format(value)}, ${percent(deviation[rank * columns + bucket])} from the median ${format(said.median[bucket])}`;
   }

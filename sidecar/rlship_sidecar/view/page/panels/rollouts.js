@@ -1,7 +1,7 @@
 // Rollouts of a step, grouped by prompt: texts, chat turns, tool calls, tokens, rewards; two of them side by side.
 
 import { h, plain, problem, show, table } from "../dom.js";
-import { counted, number } from "../numbers.js";
+import { counted, full, number } from "../numbers.js";
 import { chosenSamples, ofAll, tokenColumns, tokenShade, turns } from "../shape/samples.js";
 
 const MOST = 60; // samples that are drawn at a time
@@ -115,7 +115,7 @@ class Rollouts {
     const { steps = [], step = null } = this.said ?? {};
     if (!this.typing || document.activeElement !== this.step) this.step.value = step === null ? "" : String(step);
     const many = steps.length >= MOST_STEPS ? "the nearest " : "";
-    this.steps.textContent = steps.length > 1 ? `${many}${counted(steps.length, "step")}: ${number(steps[0], 9)} to ${number(steps[steps.length - 1], 9)}` : "";
+    this.steps.textContent = steps.length > 1 ? `${many}${counted(steps.length, "step")}: ${full(steps[0])} to ${full(steps[steps.length - 1])}` : "";
   }
 
   async load() {
@@ -163,7 +163,7 @@ class Rollouts {
     const { view } = this.ctx.shared;
     const bin = view.bin === undefined ? undefined : Number(view.bin);
     const chosen = chosenSamples(found, { bin, text: this.search.value });
-    const asked = view.at !== undefined && Math.round(view.at) !== said.step ? `Step ${number(view.at)} has none; step ${number(said.step, 9)} is the nearest. ` : "";
+    const asked = view.at !== undefined && Math.round(view.at) !== said.step ? `Step ${full(view.at)} has none; step ${full(said.step)} is the nearest. ` : "";
     this.note.textContent = plain(`${asked}Step ${said.step}: ${ofAll(found, chosen.length)}. ${said.note}`);
     this.drawBars(found, bin);
     this.drawPair(found);
@@ -211,7 +211,7 @@ class Rollouts {
       left -= members.length;
     }
     const rest = chosen.size - this.most;
-    const more = this.lacks() ? h("button", { data: { load: "" }, on: { click: () => this.loadAll() } }, `Load the other ${number(found.kept - found.shown, 9)} samples of the step`) : null;
+    const more = this.lacks() ? h("button", { data: { load: "" }, on: { click: () => this.loadAll() } }, `Load the other ${full(found.kept - found.shown)} samples of the step`) : null;
     const single = groups.every((members) => members.length === 1);
     show(this.list, single ? h("div", { class: "pair" }, drawn) : drawn, rest > 0 ? h("button", { on: { click: () => { this.most += MOST; this.draw(); } } }, `Show more: ${number(rest)} are left`) : null, more);
   }

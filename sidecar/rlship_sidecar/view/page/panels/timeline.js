@@ -1,9 +1,9 @@
 // The timeline: rollout, reward, log-probabilities, update and checkpoint as spans, a lane for each process.
 
-import { Canvas, Raster } from "../canvas.js";
+import { Canvas, Raster, centred } from "../canvas.js";
 import { palette, pixel } from "../colours.js";
 import { clipped, folded, h, plain, problem, show, table } from "../dom.js";
-import { clock as timeOfDay, counted, number, seconds, ticks } from "../numbers.js";
+import { clock as timeOfDay, counted, full, number, seconds, ticks } from "../numbers.js";
 import { busyLanes, firstAfter, laneFilter, lines, paint, secondsOf, spanAt, stageColours, stageShares, stepsIn } from "../shape/lanes.js";
 
 const GUTTER = 132;
@@ -12,6 +12,7 @@ const FLEET = 64; // above so many lanes each is a thin line without its name
 const SETTLE_MS = 300;
 const LIVE_MS = 3000;
 const AXIS = 22;
+const TABLED = 2000; // steps of a table: a browser takes half a minute for a hundred thousand
 const [FAR, FAR_S] = [2, 60]; // lengths of the steps, and seconds, beyond which a span is not seen at first
 
 export const timeline = {
@@ -74,7 +75,8 @@ class Timeline {
     const { view } = this.ctx.shared;
     const { clock } = this.ctx.run;
     if (view.from < view.to) return [clock.time(view.from), clock.time(view.to)];
-    return this.spans?.shown ?? [clock.time(this.ctx.run.whole[0]), clock.time(this.ctx.run.whole[1])];
+    const [low, high] = this.spans?.shown ?? this.ctx.run.whole.map((step) => clock.time(step));
+    return low < high ? [low, high] : [low - 0.5, low + 0.5];
   }
 
   atEnd() {
@@ -126,7 +128,7 @@ class Timeline {
     this.fleet = kept > FLEET;
     this.lines = lines(this.spans, keep, this.fleet ? 0 : 4);
     this.tall = Math.max(1, Math.min(16, Math.floor(TALLEST / Math.max(this.lines.length, 1))));
-    this.lanes.height = Math.max(this.lines.length, 1) * this.tall + AXIS;
+    this.lanes.grow(Math.max(this.lines.length, 1) * this.tall + AXIS);
     this.redraw();
     this.tables[1].again();
   }
@@ -168,8 +170,10 @@ class Timeline {
   stepTable() {
     if (!this.spans) return null;
     const { stages } = this.spans;
-    const rows = stepsIn(stages, ...this.range()).map((at) => [number(stages.step[at], 9), ...[...stages.seconds, stages.bubble].map((column) => seconds(column[at]))]);
-    return table("Seconds of each step in the range", ["Step", ...stages.names, "(bubble)"], rows);
+    const found = stepsIn(stages, ...this.range());
+    const rows = found.slice(-TABLED).map((at) => [full(stages.step[at]), ...[...stages.seconds, stages.bubble].map((column) => seconds(column[at]))]);
+    const which = found.length > TABLED ? `the newest ${number(TABLED)} of ${counted(found.length, "step")}` : "each step";
+    return table(`Seconds of ${which} in the range`, ["Step", ...stages.names, "(bubble)"], rows);
   }
 
   /** The lanes as a table: what each was busy with in the range. */
@@ -224,7 +228,7 @@ class Timeline {
     const colours = palette();
     if (!this.spans) return;
     const { stages } = this.spans;
-    const most = Math.max(...stages.bubble.map((value) => value ?? 0), 1e-9);
+    const most = stages.bubble.reduce((found, value) => Math.max(found, value ?? 0), 1e-9);
     this.steps(width, (at, start, end) => {
       const tall = ((stages.bubble[at] ?? 0) / most) * (height - 2);
       context.fillStyle = colours.c5;
@@ -265,7 +269,8 @@ class Timeline {
   drawRules(context, colours, place, tall) {
     const { clock } = this.ctx.run;
     // No step comes before the first one.
-    const [first, last] = [Math.max(clock.step(place.from), clock.known ? clock.x[0] : -Infinity), clock.step(place.to)];
+    const first = Math.max(clock.step(place.from), clock.known ? clock.x[0] : -Infinity);
+    const last = clock.known && !clock.paced ? Math.min(clock.step(place.to), first) : clock.step(place.to);
     const close = place.wide / Math.max(last - first, 1e-9) < 5;
     context.strokeStyle = colours.text;
     context.globalAlpha = 0.45;
@@ -282,7 +287,7 @@ class Timeline {
     context.font = "11px system-ui, 'DejaVu Sans'";
     context.textAlign = "center";
     context.textBaseline = "top";
-    for (const step of ticks(first, last, Math.max(2, place.wide / 110))) context.fillText(number(step, 6), Math.min(place.x(clock.time(step)), place.gutter + place.wide - 14), tall + 5);
+    for (const step of first < last ? ticks(first, last, Math.max(2, place.wide / 110)) : [first]) centred(context, full(step), place.x(clock.time(step)), place.gutter + place.wide, tall + 5);
     context.textAlign = "left";
     context.fillText(clock.known ? "step" : "seconds", 2, tall + 5);
   }
@@ -391,7 +396,7 @@ class Timeline {
     }
     const { name, dur, step, err } = this.spans.spans;
     const said = [laneName(this.spans.lanes[line.lane]), `${this.spans.names[name[found]]}: ${seconds(dur[found])}`];
-    if (step[found] >= 0) said.push(`step ${number(step[found], 9)}`);
+    if (step[found] >= 0) said.push(`step ${full(step[found])}`);
     if (err[found]) said.push(`ended by ${err[found]}`);
     this.tip.textContent = plain(said.join(", "), 400);
   }
@@ -403,7 +408,7 @@ function laneName(lane) {
 
 /** What was found, without what lies so far from the steps that a clock must be wrong. */
 export function near({ found, stages }, clock) {
-  if (!found || !clock.known || !stages.step.length) return found;
+  if (!found || !clock.paced || !stages.step.length) return found;
   const [first, last] = [clock.time(stages.step[0] - 1), clock.time(stages.step[stages.step.length - 1])];
   const room = FAR * (last - first) + FAR_S;
   return found[0] < first - room || found[1] > last + room ? [Math.max(found[0], first - room), Math.min(found[1], last + room)] : found;

@@ -1,7 +1,10 @@
 // Steps of the lead as times, and back, so that one cursor and one range hold for what has steps and what has times.
 
 export class StepClock {
-  /** Steps ended at times: both rise. Without two of them, "steps" are seconds since `began`. */
+  /**
+   * Steps ended at times: both rise. Without a step, "steps" are seconds since `began`. Where the time of one step alone is
+   * known, as in a run's first step and in logs whose steps have one time, a step is taken to last a second.
+   */
   constructor(x, t, began = 0) {
     this.x = [];
     this.t = [];
@@ -17,7 +20,13 @@ export class StepClock {
     this.t.push(t);
   }
 
+  /** Whether the lead has steps. */
   get known() {
+    return this.x.length > 0;
+  }
+
+  /** Whether it is known how long steps last. */
+  get paced() {
     return this.x.length > 1;
   }
 
@@ -47,5 +56,5 @@ function between(from, to, value) {
 
 function slope(from, to) {
   const last = from.length - 1;
-  return (to[last] - to[0]) / (from[last] - from[0]);
+  return last > 0 ? (to[last] - to[0]) / (from[last] - from[0]) : 1;
 }
