@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
+import orjson
 
 from rlship_formats.clocks import KeptClocks
 from rlship_formats.reading import Clock
@@ -151,6 +152,16 @@ class StoreReader:
             records = sorted({*records, *(record[:-1] for record in newest)}, key=lambda record: record[:2])
         for record in records:
             found.setdefault(record[0], []).append(SavedBlock(*record))
+        return found
+
+    def rollbacks(self) -> dict[str, list[int]]:
+        """At which bytes of each file a rollback stands, ascending; files without any are left out."""
+        found: dict[str, list[int]] = {}
+        # A backslash may hide the word, because JSON can write any character as an escape.
+        maybe = "select file, offset, line from marks where instr(line, ?) or instr(line, ?) order by file, offset"
+        for file, offset, line in self._ask(maybe, (b'"rollback"', b"\\")):
+            if orjson.loads(line).get("kind") == "rollback":
+                found.setdefault(file, []).append(offset)
         return found
 
     def clocks(self) -> KeptClocks:
