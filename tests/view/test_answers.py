@@ -247,6 +247,15 @@ def test_stages_are_those_of_a_steps_last_doing(tmp_path: Path, files: dict[str,
     assert late["spans"]["step"] == [4, 4, 5, 5, 4, 4, 4, 5, 5] and late["spans"]["t"][5] == 274.0
 
 
+def test_the_newest_steps_are_those_before_the_place_of_a_job_that_went_back(tmp_path: Path) -> None:
+    """As long as it has not been as far as before, what it did there first is not what is newest."""
+    went_back = file(*once(0, 19, 0), BACK, *once(3, 4, 300, 2.0))
+    with serving(watched(tmp_path / "again", {"a.jsonl": went_back})) as client:
+        answer = client.ask(f"{client.first}/spans")
+    assert answer["stages"]["step"] == [0, 1, 2, 3, 4] and answer["stages"]["dur"] == [8.0, 8.0, 8.0, 6.0, 6.0]
+    assert answer["found"] == [T0, T0 + 312]
+
+
 def test_rollouts_are_grouped_by_prompt_with_the_values_of_tokens(client: Client) -> None:
     """A step's samples, how many the job took, and their rewards; a step without any is answered by the nearest."""
     answer = client.ask(f"{client.first}/rollouts?step=12")

@@ -164,6 +164,12 @@ class StoreReader:
                 found.setdefault(file, []).append(offset)
         return found
 
+    def gone_back_to(self) -> int | None:
+        """The step that the lead ended last, if it had been further; None otherwise, and if it ended none."""
+        which = "select step, (select max(step) from timeline) from timeline order by until desc, step desc limit 1"
+        found = self._ask(which)
+        return found[0][0] if found and found[0][0] < found[0][1] else None
+
     def clocks(self) -> KeptClocks:
         """How far hosts' clocks were off."""
         found = KeptClocks()

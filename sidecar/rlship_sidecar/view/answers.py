@@ -149,11 +149,12 @@ def _sought(shown: Shown, given: Parameters) -> SoughtRecords:
         return SoughtRecords(since=since, until=until)
     with shown.reading:
         newest = charts.extent(shown.rollup())["step"]
-    return (
-        SoughtRecords()
-        if newest is None
-        else SoughtRecords(max(0, int(newest[1]) - NEWEST_STEPS + 1), int(newest[1]) + 1)
-    )
+    if newest is None:
+        return SoughtRecords()
+    back = shown.from_store(lambda store: store.gone_back_to(), None)
+    # Beyond a step that the lead went back to there are former doings alone.
+    reached, last = (int(newest[1]), int(newest[1]) + 1) if back is None else (back, back)
+    return SoughtRecords(max(0, reached - NEWEST_STEPS + 1), last)
 
 
 def rollouts(shown: Shown, given: Parameters) -> Answer:

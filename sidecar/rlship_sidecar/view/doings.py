@@ -26,7 +26,7 @@ class Doing(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Process:
+class _DoingProcess:
     open: Open
     newest_t: float
     segments: set[int] = field(default_factory=set)
@@ -36,7 +36,7 @@ class _Process:
 class StepDoings:
     """Collects who did which steps."""
 
-    _processes: dict[str, _Process] = field(default_factory=dict)
+    _processes: dict[str, _DoingProcess] = field(default_factory=dict)
     _done: set[Doing] = field(default_factory=set)
 
     def take(self, one: FoundRecord) -> None:
@@ -44,7 +44,7 @@ class StepDoings:
         entry = one.entry
         process = self._processes.get(one.file)
         if process is None:
-            process = self._processes[one.file] = _Process(one.opened, one.opened.t)
+            process = self._processes[one.file] = _DoingProcess(one.opened, one.opened.t)
         process.newest_t = max(process.newest_t, entry.t)
         if entry.step is not None:
             process.segments.add(entry.segment)

@@ -36,7 +36,7 @@ class _Drawn(NamedTuple):
     segment: int
 
 
-class _Barrier(NamedTuple):
+class _DrawnBarrier(NamedTuple):
     t: float
     lane: int
     step: int
@@ -102,7 +102,7 @@ class SpanTimeline:
     left_out: int = 0
     _lanes: list[_Lane] = field(default_factory=list)
     _heap: list[_Drawn] = field(default_factory=list)
-    _barriers: list[_Barrier] = field(default_factory=list)
+    _barriers: list[_DrawnBarrier] = field(default_factory=list)
     _counted: _CountedSpans = field(default_factory=_CountedSpans)
     _doings: StepDoings = field(default_factory=StepDoings)
 
@@ -113,7 +113,7 @@ class SpanTimeline:
             if one.entry.kind == "barrier":
                 lane = self._lane(one, MAIN)
                 if lane >= 0 and one.entry.step is not None:
-                    self._barriers.append(_Barrier(one.t, lane, one.entry.step, one.entry.segment))
+                    self._barriers.append(_DrawnBarrier(one.t, lane, one.entry.step, one.entry.segment))
                 continue
             span = one.entry.body
             lane = self._lane(one, text(span.lane, MAX_NAME))
@@ -165,7 +165,7 @@ class SpanTimeline:
         order = sorted(range(len(self._lanes)), key=self._order)
         place = {old: new for new, old in enumerate(order)}
         spans = sorted(self._heap, key=lambda one: (place[one.lane], one.t, -one.dur))
-        origin = min([one.t for one in (*spans, *self._barriers)], default=0.0)
+        origin = min([*(one.t for one in spans), *(one.t for one in self._barriers)], default=0.0)
         former = self._doings.superseded()
         columns: SpanColumns = {
             "lane": [place[one.lane] for one in spans],

@@ -12,7 +12,10 @@ export class StepClock {
     for (let at = 0; at < x.length; at += 1) this.add(x[at], t[at]);
   }
 
-  /** A step that ended. One at or below the last step is known, or was done again if it ended later: the steps from it on are to come. */
+  /**
+   * A step that ended. One at or below the last step is known, unless it ended later than that: then it was done again, and
+   * those after it are to come again.
+   */
   add(x, t) {
     if (t <= this.t[this.t.length - 1]) return;
     while (x <= this.x[this.x.length - 1]) {
