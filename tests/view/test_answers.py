@@ -210,12 +210,14 @@ def once(first: int, last: int, at: float, rollout_s: float = 4.0) -> list[dict[
 
 SAVED = span("save", 2.0, 47.0, step=4)  # of a step's former doing alone
 BACK = rollback(3) | {"t": T0 + 299.0}
+PAD = [{"kind": "other", "pad": "x" * 100_000}] * 3  # what follows is of another block of the file
+IN_ONE_FILE = (*once(0, 4, 0), SAVED, *once(5, 5, 40), *PAD, BACK, *once(3, 4, 300, 2.0), *PAD, *once(5, 5, 312, 2.0))
 
 
 @pytest.mark.parametrize(
     ("files", "attempts"),
     [
-        ({"a": file(*once(0, 4, 0), SAVED, *once(5, 5, 40), BACK, *once(3, 5, 300, 2.0), CLOSE)}, [0]),
+        ({"a": file(*IN_ONE_FILE, CLOSE)}, [0]),
         (
             {
                 "a": file(*once(0, 4, 0), SAVED, *once(5, 5, 40)),
@@ -236,12 +238,14 @@ def test_stages_are_those_of_a_steps_last_doing(tmp_path: Path, files: dict[str,
         answer = client.ask(f"{client.first}/spans?first=2&last=5")
         early = client.ask(f"{client.first}/spans?from={T0}&to={T0 + 60}")
         late = client.ask(f"{client.first}/spans?first=4&last=5")
+        last = client.ask(f"{client.first}/spans?step=5")
     stages = answer["stages"]
     assert stages["step"] == [2, 3, 4, 5] and stages["t"] == [T0 + at for at in (16, 300, 306, 312)]
     assert stages["names"] == ["update", "rollout"]
     assert stages["seconds"] == [[3.0, 3.0, 3.0, 3.0], [4.0, 2.0, 2.0, 2.0]]
     assert stages["dur"] == [8.0, 6.0, 6.0, 6.0] and stages["bubble"] == [1.0] * 4
     assert early["stages"]["step"] == [0, 1, 2] and early["stages"]["bubble"] == [1.0] * 3
+    assert last["stages"]["t"] == [T0 + 312] and last["stages"]["dur"] == [6.0]
     assert late["found"] == [T0 + 306, T0 + 318] and late["origin"] == T0 + 32
     assert [lane["attempt"] for lane in late["lanes"]] == attempts
     assert late["spans"]["step"] == [4, 4, 5, 5, 4, 4, 4, 5, 5] and late["spans"]["t"][5] == 274.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from array import array
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -184,7 +184,7 @@ class SpanTimeline:
         }
         return {
             "origin": origin,
-            "found": self._found(spans, former if self.by_step else ()),
+            "found": self._found(spans, former if self.by_step else set()),
             "lanes": [self._shown(self._lanes[old]) for old in order],
             "names": list(self.names),
             "spans": columns,
@@ -193,13 +193,13 @@ class SpanTimeline:
             "left_out": self.left_out,
         }
 
-    def _doing(self, lane: int, segment: int, step: int) -> Doing:
-        return Doing(self._lanes[lane].file, segment, step)
+    def _is_former(self, lane: int, segment: int, step: int, former: set[Doing]) -> bool:
+        return bool(former) and Doing(self._lanes[lane].file, segment, step) in former
 
-    def _found(self, spans: list[_Drawn], former: Container[Doing]) -> tuple[float, float] | None:
+    def _found(self, spans: list[_Drawn], former: set[Doing]) -> tuple[float, float] | None:
         """The range of spans and barriers, but for former doings."""
-        kept = [one for one in spans if self._doing(one.lane, one.segment, one.step) not in former]
-        marks = [one.t for one in self._barriers if self._doing(one.lane, one.segment, one.step) not in former]
+        kept = [one for one in spans if not self._is_former(one.lane, one.segment, one.step, former)]
+        marks = [one.t for one in self._barriers if not self._is_former(one.lane, one.segment, one.step, former)]
         if not kept and not marks:
             return None
         return min([one.t for one in kept] + marks), max([one.t + one.dur for one in kept] + marks)
@@ -221,7 +221,7 @@ class SpanTimeline:
             "name": lane.name,
         }
 
-    def _stages(self, former: Container[Doing]) -> Stages:
+    def _stages(self, former: set[Doing]) -> Stages:
         """Of each step, the mean over ranks of the seconds in each outermost span of a main lane."""
         taken: dict[tuple[int, int], dict[int, float]] = {}  # (step, name) -> lane -> seconds
         busy: dict[tuple[int, int], float] = {}  # (step, lane of the lead) -> seconds
@@ -229,7 +229,7 @@ class SpanTimeline:
         for at in every.outermost():
             line, step, dur = every.lane[at], every.step[at], every.dur[at]
             lane = self._lanes[line]
-            if step >= 0 and lane.name == MAIN and self._doing(line, every.segment[at], step) not in former:
+            if step >= 0 and lane.name == MAIN and not self._is_former(line, every.segment[at], step, former):
                 of = taken.setdefault((step, every.name[at]), {})
                 of[line] = of.get(line, 0.0) + dur
                 if lane.actor == self.lead:
@@ -251,7 +251,7 @@ class SpanTimeline:
             "bubble": bubbles,
         }
 
-    def _steps_of_lead(self, former: Container[Doing]) -> tuple[dict[int, float], dict[int, float]]:
+    def _steps_of_lead(self, former: set[Doing]) -> tuple[dict[int, float], dict[int, float]]:
         """When each step of the lead began, and how long it took: from barrier to barrier, else as its spans say. What
         lies between the steps of two lineages is of neither.
         """
@@ -262,16 +262,14 @@ class SpanTimeline:
         for line, segment, step, t, dur in zip(every.lane, every.segment, every.step, every.t, every.dur):
             if step < 0 or self._lanes[line].actor != self.lead:
                 continue
-            doing = self._doing(line, segment, step)
-            if doing not in former:
+            if not self._is_former(line, segment, step, former):
                 begin[step] = min(begin.get(step, t), t)
                 end[step] = max(end.get(step, 0.0), t + dur)
-                by.setdefault(step, set()).add(doing[:2])
+                by.setdefault(step, set()).add((self._lanes[line].file, segment))
         for t, line, step, segment in self._barriers:
-            doing = self._doing(line, segment, step)
-            if self._lanes[line].actor == self.lead and doing not in former:
+            if self._lanes[line].actor == self.lead and not self._is_former(line, segment, step, former):
                 end[step] = max(end.get(step, 0.0), t)
-                by.setdefault(step, set()).add(doing[:2])
+                by.setdefault(step, set()).add((self._lanes[line].file, segment))
         for step in end:
             begin.setdefault(step, end[step])
             if step - 1 in end and not by[step].isdisjoint(by[step - 1]):
