@@ -182,12 +182,16 @@ def test_places_along_an_axis_end_at_any_size(page: Page) -> None:
 
 def test_steps_and_times_are_one_axis(page: Page) -> None:
     """A step ended at its row's time; between steps and beyond the ends the axis is straight. Steps
-    of one time are steps too.
+    of one time are steps too. A step that ended after the last one was done again, and with it go those after it.
     """
     clock = "new $modules['shape/steps.js'].StepClock([10, 11, 13], [100, 110, 150])"
     assert page.value(f"[{clock}.step(105), {clock}.time(12), {clock}.step(150)]") == [10.5, 130, 13]
     assert page.value(f"{clock}.time({clock}.step(400))") == pytest.approx(400)
     assert page.value("new $modules['shape/steps.js'].StepClock([], [], 50).step(80)") == 30
+    back = page.value(
+        f"(() => {{ const its = {clock}; its.add(11, 140); its.add(11, 200); return [its.x, its.t]; }})()"
+    )
+    assert back == [[10, 11], [100, 200]]
     one = "new $modules['shape/steps.js'].StepClock([7, 8, 9], [100, 100, 100], 50)"
     assert page.value(f"[{one}.known, {one}.paced, {one}.step(100), {one}.time({one}.step(130))]") == [
         True,

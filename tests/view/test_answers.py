@@ -22,7 +22,7 @@ from rlship_sidecar.view.records import FoundRecord, SoughtRecords
 from rlship_sidecar.view.rollouts import Rolls, histogram
 from rlship_sidecar.view.shown import Shown
 from rlship_sidecar.view.timeline import MAX_NAMES, OTHERS, SpanTimeline
-from tests.kit.files import CLOSE, T0, barrier, event, file, log, sample, span
+from tests.kit.files import CLOSE, T0, barrier, event, file, log, rollback, sample, span
 from tests.tabular.stores import row, store
 from tests.view.serving import Client, serving, watched
 
@@ -188,6 +188,76 @@ def test_spans_lie_in_lanes_and_stages_share_a_step(client: Client) -> None:
     assert few["stages"] == stages
     by_time = client.ask(f"{client.first}/spans?from={T0 + 31}&to={T0 + 34}")
     assert {by_time["names"][one] for one in by_time["spans"]["name"]} == {"rollout", "generate"}
+
+
+def doing(step: int, at: float, rollout_s: float = 4.0, *more: dict[str, Any]) -> list[dict[str, Any]]:
+    """A step that began at a time: a rollout, an update of 3 s and, a second after it, its barrier."""
+    return [
+        log(step, **{"train/loss": 1.0}) | {"t": T0 + at},
+        span("rollout", rollout_s, at, step=step),
+        span("update", 3.0, at + rollout_s, step=step),
+        *more,
+        barrier(step, at + rollout_s + 4),
+    ]
+
+
+def once(first: int, last: int, at: float, rollout_s: float = 4.0) -> list[dict[str, Any]]:
+    """Some steps, one after the other."""
+    return [
+        one for step in range(first, last + 1) for one in doing(step, at + (step - first) * (rollout_s + 4), rollout_s)
+    ]
+
+
+SAVED = span("save", 2.0, 47.0, step=4)  # of a step's former doing alone
+BACK = rollback(3) | {"t": T0 + 299.0}
+PAD = [{"kind": "other", "pad": "x" * 100_000}] * 3  # what follows is of another block of the file
+IN_ONE_FILE = (*once(0, 4, 0), SAVED, *once(5, 5, 40), *PAD, BACK, *once(3, 4, 300, 2.0), *PAD, *once(5, 5, 312, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("files", "attempts"),
+    [
+        ({"a": file(*IN_ONE_FILE, CLOSE)}, [0]),
+        (
+            {
+                "a": file(*once(0, 4, 0), SAVED, *once(5, 5, 40)),
+                "b": file(*once(3, 5, 300, 2.0), CLOSE, id="b", attempt=1, t=T0 + 299.0),
+            },
+            [0, 1],
+        ),
+    ],
+    ids=["a rollback in one file", "a restart in another file"],
+)
+def test_stages_are_those_of_a_steps_last_doing(tmp_path: Path, files: dict[str, bytes], attempts: list[int]) -> None:
+    """A step that was done again has the seconds and the place of its last doing, and no stage that only a former one
+    had; what lies between the two counts for no step. It is so whatever is asked for, also times at which a step was
+    done for the first time. Spans of a former doing are in their lanes, but the range that was found is without them.
+    """
+    names = {f"{name}.jsonl": data for name, data in files.items()}
+    with serving(watched(tmp_path / "again", names)) as client:
+        answer = client.ask(f"{client.first}/spans?first=2&last=5")
+        early = client.ask(f"{client.first}/spans?from={T0}&to={T0 + 60}")
+        late = client.ask(f"{client.first}/spans?first=4&last=5")
+        last = client.ask(f"{client.first}/spans?step=5")
+    stages = answer["stages"]
+    assert stages["step"] == [2, 3, 4, 5] and stages["t"] == [T0 + at for at in (16, 300, 306, 312)]
+    assert stages["names"] == ["update", "rollout"]
+    assert stages["seconds"] == [[3.0, 3.0, 3.0, 3.0], [4.0, 2.0, 2.0, 2.0]]
+    assert stages["dur"] == [8.0, 6.0, 6.0, 6.0] and stages["bubble"] == [1.0] * 4
+    assert early["stages"]["step"] == [0, 1, 2] and early["stages"]["bubble"] == [1.0] * 3
+    assert last["stages"]["t"] == [T0 + 312] and last["stages"]["dur"] == [6.0]
+    assert late["found"] == [T0 + 306, T0 + 318] and late["origin"] == T0 + 32
+    assert [lane["attempt"] for lane in late["lanes"]] == attempts
+    assert late["spans"]["step"] == [4, 4, 5, 5, 4, 4, 4, 5, 5] and late["spans"]["t"][5] == 274.0
+
+
+def test_the_newest_steps_are_those_before_the_place_of_a_job_that_went_back(tmp_path: Path) -> None:
+    """As long as it has not been as far as before, what it did there first is not what is newest."""
+    went_back = file(*once(0, 19, 0), BACK, *once(3, 4, 300, 2.0))
+    with serving(watched(tmp_path / "again", {"a.jsonl": went_back})) as client:
+        answer = client.ask(f"{client.first}/spans")
+    assert answer["stages"]["step"] == [0, 1, 2, 3, 4] and answer["stages"]["dur"] == [8.0, 8.0, 8.0, 6.0, 6.0]
+    assert answer["found"] == [T0, T0 + 312]
 
 
 def test_rollouts_are_grouped_by_prompt_with_the_values_of_tokens(client: Client) -> None:

@@ -54,13 +54,14 @@ class Entry(NamedTuple):
     metrics.
 
     `t` is where it begins, in Unix seconds by its host's clock. `body` is a Span, an Event, a Sample, a Clock, a Run,
-    a Ledger or a metrics record's `m`; None for a barrier.
+    a Ledger or a metrics record's `m`; None for a barrier. `segment` counts the rollbacks before it in its file.
     """
 
     kind: str
     t: float
     step: int | None
     body: Any
+    segment: int = 0
 
 
 @dataclass(slots=True)
@@ -187,12 +188,13 @@ def _unjudged(file: WriterFile) -> Iterator[bytes]:
 
 
 def _lines_with(words: Collection[bytes], lines: Iterator[bytes], reader: FileReader) -> Iterator[bytes]:
-    """The lines that hold one of `words`, and all up to the `open` record.
+    """The lines that hold one of `words`, all up to the `open` record, and rollbacks, which the reader counts.
 
     A record without a time of its own has that of the last record before it, which may be on a line that is left out.
     So the lines left out since the last one that was read are kept, and the last record among them gives its time.
     """
     left_out: list[bytes] = []
+    words = (*words, b'"rollback"')
     for line in lines:
         # A backslash may hide a word, because JSON can write any character as an escape.
         if reader.opened is None or b"\\" in line or any(map(line.__contains__, words)):
@@ -327,11 +329,14 @@ def entries(file: WriterFile, words: Collection[bytes] = ()) -> Iterator[Entry]:
 
 
 class FileStretch(NamedTuple):
-    """Whole lines of a file from byte `start` to `stop`, and the time that the first of them inherits."""
+    """Whole lines of a file from byte `start` to `stop`, the time that the first of them inherits, and how many
+    rollbacks stand before it.
+    """
 
     start: int
     stop: int
     t: float
+    segment: int = 0
 
 
 def entries_in(file: WriterFile, stretches: Iterable[FileStretch], words: Collection[bytes]) -> Iterator[Entry]:
@@ -339,7 +344,7 @@ def entries_in(file: WriterFile, stretches: Iterable[FileStretch], words: Collec
     Unreadable.
     """
     for stretch in stretches:
-        reader = FileReader(file.open, t=stretch.t)
+        reader = FileReader(file.open, t=stretch.t, segment=stretch.segment)
         counted = _Counted(_lines_in(file, stretch), _count_before(file, stretch.start))
         yield from _entries(file, _lines_with(words, iter(counted), reader), counted, reader)
 
@@ -385,4 +390,4 @@ def _entries(file: WriterFile, found: Iterator[bytes], counted: _Counted, reader
             body = record.m if isinstance(record, Metrics) else None if isinstance(record, Barrier) else record
             if isinstance(record, Sample) and file.originals is not None and file.originals.has(file, record):
                 continue
-            yield Entry(kind, record.t, _step_of(file, record, counted.count), body)
+            yield Entry(kind, record.t, _step_of(file, record, counted.count), body, reader.segment)

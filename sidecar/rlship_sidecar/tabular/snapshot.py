@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
+import orjson
 
 from rlship_formats.clocks import KeptClocks
 from rlship_formats.reading import Clock
@@ -152,6 +153,22 @@ class StoreReader:
         for record in records:
             found.setdefault(record[0], []).append(SavedBlock(*record))
         return found
+
+    def rollbacks(self) -> dict[str, list[int]]:
+        """At which bytes of each file a rollback stands, ascending; files without any are left out."""
+        found: dict[str, list[int]] = {}
+        # A backslash may hide the word, because JSON can write any character as an escape.
+        maybe = "select file, offset, line from marks where instr(line, ?) or instr(line, ?) order by file, offset"
+        for file, offset, line in self._ask(maybe, (b'"rollback"', b"\\")):
+            if orjson.loads(line).get("kind") == "rollback":
+                found.setdefault(file, []).append(offset)
+        return found
+
+    def gone_back_to(self) -> int | None:
+        """The step that the lead ended last, if it had been further; None otherwise, and if it ended none."""
+        which = "select step, (select max(step) from timeline) from timeline order by until desc, step desc limit 1"
+        found = self._ask(which)
+        return found[0][0] if found and found[0][0] < found[0][1] else None
 
     def clocks(self) -> KeptClocks:
         """How far hosts' clocks were off."""

@@ -31,6 +31,7 @@ from rlship_sidecar.why.graph import graph_of
 from rlship_sidecar.why.text import Text, form
 
 NEWEST_STEPS = 10  # whose spans are shown where nothing is asked for
+SPANNED = ("span", "barrier")  # the records of a timeline
 _CHART = ("m", "axis", "from", "to", "points")
 Answer = dict[str, Any]
 
@@ -119,15 +120,20 @@ def spans(shown: Shown, given: Parameters) -> Answer:
     sought = _sought(shown, given)
     blocks, clocks = shown.where()
     lanes = set(asking.words(given, "lane", 1_000))
-    timeline = SpanTimeline(limit, shown.lead)
-    found = shown.files.find(sought, ("span", "barrier"), blocks, clocks)
+    timeline = SpanTimeline(limit, shown.lead, by_step=sought.by_step)
+    found = shown.files.find(sought, SPANNED, blocks, clocks)
     timeline.take(one for one in found if not lanes or _lane_id(one) in lanes)
-    return {**shown.head(), **timeline.answer(), "note": text("; ".join(shown.files.problems[:5]))}
+    problems = shown.files.problems
+    if timeline.steps is not None and not sought.by_step and shown.files.starts_again(blocks):
+        # Whether a step was done again at another time than is asked for.
+        timeline.know(shown.files.find(SoughtRecords(*timeline.steps), SPANNED, blocks, clocks))
+        problems = list(dict.fromkeys([*problems, *shown.files.problems]))
+    return {**shown.head(), **timeline.answer(), "note": text("; ".join(problems[:5]))}
 
 
 def _lane_id(one: FoundRecord) -> str:
     name = text(one.entry.body.lane, MAX_NAME) if one.entry.kind == "span" else MAIN
-    return lane_id(one.place.rpartition(":")[0], name)
+    return lane_id(one.file, name)
 
 
 def _sought(shown: Shown, given: Parameters) -> SoughtRecords:
@@ -143,11 +149,12 @@ def _sought(shown: Shown, given: Parameters) -> SoughtRecords:
         return SoughtRecords(since=since, until=until)
     with shown.reading:
         newest = charts.extent(shown.rollup())["step"]
-    return (
-        SoughtRecords()
-        if newest is None
-        else SoughtRecords(max(0, int(newest[1]) - NEWEST_STEPS + 1), int(newest[1]) + 1)
-    )
+    if newest is None:
+        return SoughtRecords()
+    back = shown.from_store(lambda store: store.gone_back_to(), None)
+    # Beyond a step that the lead went back to there are former doings alone.
+    reached, last = (int(newest[1]), int(newest[1]) + 1) if back is None else (back, back)
+    return SoughtRecords(max(0, reached - NEWEST_STEPS + 1), last)
 
 
 def rollouts(shown: Shown, given: Parameters) -> Answer:

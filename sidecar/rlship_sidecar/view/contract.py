@@ -348,7 +348,8 @@ class SpanColumns(TypedDict):
 
 class Stages(TypedDict):
     """Of each step of the lead, the seconds of each stage: of the outermost spans on its main lane, the mean over its
-    ranks. `bubble`: the seconds in which a rank of the lead is in no span, or idles by its own metric.
+    ranks. `bubble`: the seconds in which a rank of the lead is in no span, or idles by its own metric. Of a step that
+    was done again, after a rollback or a restart, the last doing counts.
     """
 
     step: list[int]
@@ -362,7 +363,8 @@ class Stages(TypedDict):
 class Spans(TypedDict):
     """Spans that touch a range of time. `left_out` counts those beyond the limit: the shortest are left out first.
 
-    `found` is the range that was read; null: no span at all. `note` says what lacks, such as files that cannot be read.
+    `found` is the range that was read; null: no span at all. Where steps are asked for, it leaves out spans of their
+    former doings. `note` says what lacks, such as files that cannot be read.
     """
 
     store: str

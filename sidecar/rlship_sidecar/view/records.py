@@ -7,6 +7,7 @@ frameworks, and those of a store that knows nothing, are read whole.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,12 +76,20 @@ class FoundRecord(NamedTuple):
     t: float
     place: str
 
+    @property
+    def file(self) -> str:
+        """The name of the file that has it."""
+        return self.place.rpartition(":")[0]
+
 
 class RecordPlaces(Protocol):
     """What knows where in the files records are."""
 
     def blocks(self, sought: SoughtRecords) -> Mapping[str, Sequence[SavedBlock]]:
         """The blocks of each file that may hold what is sought, in file order, and the last one of each."""
+
+    def rollbacks(self) -> Mapping[str, Sequence[int]]:
+        """At which bytes of each file a rollback stands, ascending."""
 
 
 @dataclass(slots=True)
@@ -100,7 +109,8 @@ class RecordFiles:
     ) -> Iterator[FoundRecord]:
         """The records of these kinds, file by file. What cannot be read is named in `problems`."""
         self.problems = []
-        blocks = index.blocks(sought)
+        # Rollbacks last: each that stands before one of these blocks is known by then.
+        blocks, rollbacks = index.blocks(sought), index.rollbacks()
         words = [f'"{kind}"'.encode() for kind in kinds]
         left = MAX_BYTES
         try:
@@ -112,10 +122,18 @@ class RecordFiles:
                     before = left
                     read = [0]
                     file.on_read = lambda count, read=read: read.__setitem__(0, read[0] + count)  # type: ignore[misc]
-                    yield from self._of_file(file, sought, kinds, words, blocks.get(file.name, ()), clocks)
+                    places = blocks.get(file.name, ()), rollbacks.get(file.name, ())
+                    yield from self._of_file(file, sought, kinds, words, places, clocks)
                     left = before - read[0]
         except OSError as problem:
             self.problems.append(problem.strerror or str(problem))
+
+    def starts_again(self, index: RecordPlaces) -> bool:
+        """Whether steps may have been done again: a process went back, or a rank has several files."""
+        if index.rollbacks():
+            return True
+        ranks = [(one.actor, one.replica, one.rank) for one in self.opens.values()]
+        return len(set(ranks)) < len(ranks)
 
     def _of_file(
         self,
@@ -123,7 +141,7 @@ class RecordFiles:
         sought: SoughtRecords,
         kinds: Collection[str],
         words: list[bytes],
-        blocks: Sequence[SavedBlock],
+        places: tuple[Sequence[SavedBlock], Sequence[int]],
         clocks: HostClocks,
     ) -> Iterator[FoundRecord]:
         try:
@@ -135,7 +153,7 @@ class RecordFiles:
                 if len(self.opens) < 20_000:
                     self.opens[file.name] = file.open
             opened = file.open
-            stretches = None if is_foreign(file.name) or not blocks else _stretches(file, sought, blocks)
+            stretches = _stretches(file, sought, *places)
             found = entries(file, words) if stretches is None else entries_in(file, stretches, words)
             for number, entry in enumerate(found):
                 if entry.kind in kinds and sought.has(entry):
@@ -145,17 +163,21 @@ class RecordFiles:
             self.problems.append(f"{file.name} cannot be read: {problem}")
 
 
-def _stretches(file: WriterFile, sought: SoughtRecords, blocks: Sequence[SavedBlock]) -> list[FileStretch]:
-    """The stretches of a file that can hold what is sought, among them what came after its last block."""
+def _stretches(
+    file: WriterFile, sought: SoughtRecords, blocks: Sequence[SavedBlock], rollbacks: Sequence[int]
+) -> list[FileStretch] | None:
+    """The stretches of a file that can hold what is sought, among them what came after its last block; None: all."""
+    if is_foreign(file.name) or not blocks:
+        return None
     found: list[FileStretch] = []
     for block, after in zip(blocks, [*(one.t for one in blocks[1:]), math.inf]):
         if sought.has_block(block, after):
             if found and found[-1].stop == block.start:
                 found[-1] = found[-1]._replace(stop=block.stop)
             else:
-                found.append(FileStretch(block.start, block.stop, block.t))
+                found.append(FileStretch(block.start, block.stop, block.t, bisect_left(rollbacks, block.start)))
     last = blocks[-1]
     size = file.tail.size()
     if size > last.stop:
-        found.append(FileStretch(last.stop, size, last.t))
+        found.append(FileStretch(last.stop, size, last.t, bisect_left(rollbacks, last.stop)))
     return found

@@ -60,7 +60,7 @@ class Rolls:
                 continue
             rank = f"{one.opened.replica}.{one.opened.rank}"
             why = self.shows.get((rank, one.entry.t, body.score), ())
-            place = f"{one.place.rpartition(':')[0]}\0{body.table}\0{one.entry.t!r}\0{body.pri!r}"
+            place = f"{one.file}\0{body.table}\0{one.entry.t!r}\0{body.pri!r}"
             self._add(actor, body.table, _Raw(place, rank, one.t, body.score, why, body.row, body.cut))
 
     def take_row(self, row: Row) -> None:

@@ -53,6 +53,10 @@ class StoredBlocks(NamedTuple):
         """See `RecordPlaces`. Raises RlshipError."""
         return self.shown.from_store(lambda store: store.blocks(sought.first, sought.last), {})
 
+    def rollbacks(self) -> dict[str, list[int]]:
+        """See `RecordPlaces`. Raises RlshipError."""
+        return self.shown.from_store(lambda store: store.rollbacks(), {})
+
 
 class Shown:
     """An experiment whose store is followed. `state_dir` is None as long as it has no rows."""

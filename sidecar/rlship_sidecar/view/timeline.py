@@ -13,6 +13,7 @@ import numpy as np
 
 from rlship_sidecar.align.lineage import replica_key
 from rlship_sidecar.view.contract import Barriers, SpanColumns, Stages, TimelineLane
+from rlship_sidecar.view.doings import Doing, StepDoings
 from rlship_sidecar.view.records import FoundRecord
 from rlship_sidecar.view.texts import text
 
@@ -32,6 +33,14 @@ class _Drawn(NamedTuple):
     name: int
     step: int
     err: str
+    segment: int
+
+
+class _DrawnBarrier(NamedTuple):
+    t: float
+    lane: int
+    step: int
+    segment: int
 
 
 @dataclass(slots=True)
@@ -41,6 +50,7 @@ class _CountedSpans:
     lane: array[int] = field(default_factory=lambda: array("i"))
     name: array[int] = field(default_factory=lambda: array("i"))
     step: array[int] = field(default_factory=lambda: array("q"))
+    segment: array[int] = field(default_factory=lambda: array("i"))
     t: array[float] = field(default_factory=lambda: array("d"))
     dur: array[float] = field(default_factory=lambda: array("d"))
 
@@ -50,6 +60,7 @@ class _CountedSpans:
             self.lane.append(one.lane)
             self.name.append(one.name)
             self.step.append(one.step)
+            self.segment.append(one.segment)
             self.t.append(one.t)
             self.dur.append(one.dur)
 
@@ -79,25 +90,30 @@ class _Lane:
 
 @dataclass(slots=True)
 class SpanTimeline:
-    """Collects spans and barriers. Beyond `limit` spans the shortest are left out and counted. Stages are of all."""
+    """Collects spans and barriers. Beyond `limit` spans the shortest are left out and counted. Stages are of all, but a
+    step that was done again has those of its last doing. With `by_step` the range that was found is of last doings too.
+    """
 
     limit: int
     lead: str
+    by_step: bool = False
     lanes: dict[tuple[str, str], int] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     left_out: int = 0
     _lanes: list[_Lane] = field(default_factory=list)
     _heap: list[_Drawn] = field(default_factory=list)
-    _barriers: list[tuple[float, int, int]] = field(default_factory=list)
+    _barriers: list[_DrawnBarrier] = field(default_factory=list)
     _counted: _CountedSpans = field(default_factory=_CountedSpans)
+    _doings: StepDoings = field(default_factory=StepDoings)
 
     def take(self, found: Iterable[FoundRecord]) -> None:
         """Take records in any order."""
         for one in found:
+            self._doings.take(one)
             if one.entry.kind == "barrier":
                 lane = self._lane(one, MAIN)
                 if lane >= 0 and one.entry.step is not None:
-                    self._barriers.append((one.t, lane, one.entry.step))
+                    self._barriers.append(_DrawnBarrier(one.t, lane, one.entry.step, one.entry.segment))
                 continue
             span = one.entry.body
             lane = self._lane(one, text(span.lane, MAX_NAME))
@@ -106,13 +122,25 @@ class SpanTimeline:
                 continue
             name = self._name(text(span.name, MAX_NAME))
             step = -1 if one.entry.step is None else one.entry.step
-            drawn = _Drawn(span.dur, one.t, lane, name, step, text(span.err, 500) if span.err is not None else "")
+            err = text(span.err, 500) if span.err is not None else ""
+            drawn = _Drawn(span.dur, one.t, lane, name, step, err, one.entry.segment)
             self._counted.add(drawn)
             if len(self._heap) < self.limit:
                 heapq.heappush(self._heap, drawn)
             else:
                 heapq.heappushpop(self._heap, drawn)
                 self.left_out += 1
+
+    def know(self, found: Iterable[FoundRecord]) -> None:
+        """Take records that are not shown, for the steps that were done again."""
+        for one in found:
+            self._doings.take(one)
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """The least and the greatest step of spans and barriers; None without one."""
+        found = [*(step for step in self._counted.step if step >= 0), *(one.step for one in self._barriers)]
+        return (min(found), max(found)) if found else None
 
     def _name(self, name: str) -> int:
         if name not in self.names and len(self.names) >= MAX_NAMES:
@@ -137,9 +165,8 @@ class SpanTimeline:
         order = sorted(range(len(self._lanes)), key=self._order)
         place = {old: new for new, old in enumerate(order)}
         spans = sorted(self._heap, key=lambda one: (place[one.lane], one.t, -one.dur))
-        times = [one.t for one in spans] + [t for t, _, _ in self._barriers]
-        origin = min(times, default=0.0)
-        end = max([one.t + one.dur for one in spans] + [t for t, _, _ in self._barriers], default=0.0)
+        origin = min([*(one.t for one in spans), *(one.t for one in self._barriers)], default=0.0)
+        former = self._doings.superseded()
         columns: SpanColumns = {
             "lane": [place[one.lane] for one in spans],
             "name": [one.name for one in spans],
@@ -151,20 +178,31 @@ class SpanTimeline:
         }
         barriers = sorted(self._barriers)
         shown: Barriers = {
-            "lane": [place[lane] for _, lane, _ in barriers],
-            "step": [step for _, _, step in barriers],
-            "t": [round(t - origin, 6) for t, _, _ in barriers],
+            "lane": [place[one.lane] for one in barriers],
+            "step": [one.step for one in barriers],
+            "t": [round(one.t - origin, 6) for one in barriers],
         }
         return {
             "origin": origin,
-            "found": (origin, end) if times else None,
+            "found": self._found(spans, former if self.by_step else set()),
             "lanes": [self._shown(self._lanes[old]) for old in order],
             "names": list(self.names),
             "spans": columns,
             "barriers": shown,
-            "stages": self._stages(),
+            "stages": self._stages(former),
             "left_out": self.left_out,
         }
+
+    def _is_former(self, lane: int, segment: int, step: int, former: set[Doing]) -> bool:
+        return bool(former) and Doing(self._lanes[lane].file, segment, step) in former
+
+    def _found(self, spans: list[_Drawn], former: set[Doing]) -> tuple[float, float] | None:
+        """The range of spans and barriers, but for former doings."""
+        kept = [one for one in spans if not self._is_former(one.lane, one.segment, one.step, former)]
+        marks = [one.t for one in self._barriers if not self._is_former(one.lane, one.segment, one.step, former)]
+        if not kept and not marks:
+            return None
+        return min([one.t for one in kept] + marks), max([one.t + one.dur for one in kept] + marks)
 
     def _order(self, at: int) -> tuple[Any, ...]:
         lane = self._lanes[at]
@@ -183,7 +221,7 @@ class SpanTimeline:
             "name": lane.name,
         }
 
-    def _stages(self) -> Stages:
+    def _stages(self, former: set[Doing]) -> Stages:
         """Of each step, the mean over ranks of the seconds in each outermost span of a main lane."""
         taken: dict[tuple[int, int], dict[int, float]] = {}  # (step, name) -> lane -> seconds
         busy: dict[tuple[int, int], float] = {}  # (step, lane of the lead) -> seconds
@@ -191,12 +229,12 @@ class SpanTimeline:
         for at in every.outermost():
             line, step, dur = every.lane[at], every.step[at], every.dur[at]
             lane = self._lanes[line]
-            if step >= 0 and lane.name == MAIN:
+            if step >= 0 and lane.name == MAIN and not self._is_former(line, every.segment[at], step, former):
                 of = taken.setdefault((step, every.name[at]), {})
                 of[line] = of.get(line, 0.0) + dur
                 if lane.actor == self.lead:
                     busy[step, line] = busy.get((step, line), 0.0) + dur
-        begin, took = self._steps_of_lead()
+        begin, took = self._steps_of_lead(former)
         names = _longest(taken)
         steps = sorted(begin)
         of_lead: dict[int, list[float]] = {}
@@ -213,22 +251,29 @@ class SpanTimeline:
             "bubble": bubbles,
         }
 
-    def _steps_of_lead(self) -> tuple[dict[int, float], dict[int, float]]:
-        """When each step of the lead began, and how long it took: from barrier to barrier, else as its spans say."""
+    def _steps_of_lead(self, former: set[Doing]) -> tuple[dict[int, float], dict[int, float]]:
+        """When each step of the lead began, and how long it took: from barrier to barrier, else as its spans say. What
+        lies between the steps of two lineages is of neither.
+        """
         begin: dict[int, float] = {}
         end: dict[int, float] = {}
+        by: dict[int, set[tuple[str, int]]] = {}  # the segments that did a step
         every = self._counted
-        for line, step, t, dur in zip(every.lane, every.step, every.t, every.dur):
-            if step >= 0 and self._lanes[line].actor == self.lead:
+        for line, segment, step, t, dur in zip(every.lane, every.segment, every.step, every.t, every.dur):
+            if step < 0 or self._lanes[line].actor != self.lead:
+                continue
+            if not self._is_former(line, segment, step, former):
                 begin[step] = min(begin.get(step, t), t)
                 end[step] = max(end.get(step, 0.0), t + dur)
-        for t, lane, step in self._barriers:
-            if self._lanes[lane].actor == self.lead:
+                by.setdefault(step, set()).add((self._lanes[line].file, segment))
+        for t, line, step, segment in self._barriers:
+            if self._lanes[line].actor == self.lead and not self._is_former(line, segment, step, former):
                 end[step] = max(end.get(step, 0.0), t)
-        for step in list(end):
+                by.setdefault(step, set()).add((self._lanes[line].file, segment))
+        for step in end:
             begin.setdefault(step, end[step])
-            if step - 1 in end:
-                begin[step] = min(begin[step], end[step - 1]) if begin[step] > end[step - 1] else begin[step]
+            if step - 1 in end and not by[step].isdisjoint(by[step - 1]):
+                begin[step] = min(begin[step], end[step - 1])
         return begin, {step: end[step] - begin[step] for step in end if end[step] > begin[step]}
 
 

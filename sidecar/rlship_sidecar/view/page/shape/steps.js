@@ -12,10 +12,16 @@ export class StepClock {
     for (let at = 0; at < x.length; at += 1) this.add(x[at], t[at]);
   }
 
-  /** A step that ended; one at or below the last step is known. */
+  /**
+   * A step that ended. One at or below the last step is known, unless it ended later than that: then it was done again, and
+   * those after it are to come again.
+   */
   add(x, t) {
-    const last = this.x.length - 1;
-    if (last >= 0 && (x <= this.x[last] || t <= this.t[last])) return;
+    if (t <= this.t[this.t.length - 1]) return;
+    while (x <= this.x[this.x.length - 1]) {
+      this.x.pop();
+      this.t.pop();
+    }
     this.x.push(x);
     this.t.push(t);
   }
