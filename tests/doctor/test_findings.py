@@ -161,7 +161,7 @@ def test_silent_writers() -> None:
         if one.about == "writers"
     ]
     assert found.mend and found.what.startswith(
-        "ended without a close: trainer r0 (n07 pid 4121), last line 6.7 min ago"
+        "ended without a close: trainer r0 (n07 pid 4121) at step 13, last line 6.7 min ago"
     )
     assert found.do.startswith("it was killed, crashed or stopped: see the log of the job.")
     error = a_writer(file="b", rank=1, awaited=True, failure="RuntimeError: boom")

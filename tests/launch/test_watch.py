@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from rlship.hook.environment import SITE
 from rlship_sidecar.cli.whereabouts import seen_at
 from rlship_sidecar.launch.ended import by_signal
 from rlship_sidecar.report.status import read_status
+from tests.endtoend.sidecar import RLSHIP, environment
 from tests.kit.files import barrier, experiment, file, log
 from tests.kit.waiting import wait_until
 from tests.launch.watched import JSONL, LOGS, Noted, children, logs, noted_in, sidecar_of, started
@@ -50,7 +52,9 @@ def test_a_rank_that_never_logs_holds_nothing_back(tmp_path: Path) -> None:
 
 
 def test_a_killed_job_is_named(tmp_path: Path) -> None:
-    """After kill -9 the last lines name the signal, the step at which each actor ended, and what to do next."""
+    """After kill -9 the last lines name the signal, the step at which each actor ended, and what to do next: the
+    command that they name says which process ended, at which step.
+    """
     more = "g = rlship.init(actor='generator', name='g'); g.log({'busy_s': 1.0}, step=4); g.flush()"
     code = logs(f"{more}; import os; os.kill(os.getpid(), 9)")
     with started(tmp_path, *JOB, code) as process:
@@ -60,6 +64,11 @@ def test_a_killed_job_is_named(tmp_path: Path) -> None:
     assert killed.startswith("rlship: the job was killed by SIGKILL (signal 9): "), err
     ended = "trainer step 2, generator step 4"
     assert steps == f"rlship: {tmp_path}/run ended at {ended}; to look for the cause: rlship why {tmp_path}/run", err
+    asked = [*RLSHIP, *steps.partition("cause: rlship ")[2].split()]
+    why = subprocess.run(asked, env=environment(tmp_path, JSONL), capture_output=True, text=True)
+    found = [" ".join(line.split()) for line in why.stdout.split("ended without a close: ")[1:]]
+    assert re.match(r"generator r0 \(\S+ pid \d+\) at step 4, its process is gone, last line ", found[0]), why
+    assert re.match(r"trainer r0 \(\S+ pid \d+\) at step 2, its process is gone, last line ", found[1]), why
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.ownership.lease import acquire
+from rlship_sidecar.report.status import read_status, write_status
+from rlship_sidecar.report.terminal import date
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from tests.alerts.rows import row
 from tests.kit import files
@@ -164,6 +168,59 @@ def test_a_crash_is_named_beside_the_causes(tmp_path: Path) -> None:
     assert form["ended"] == [ended]
 
 
+def test_a_killed_process_is_named_beside_the_causes(tmp_path: Path) -> None:
+    """A process that ended without a close is named with its last step, first the one that ended first, whether a rule
+    fired or not.
+    """
+    beats = {"beat": 10.0, "world_size": 2}
+    ranks = {
+        "a.jsonl": file(*(log(step, loss=1.0) for step in range(3)), barrier(2), files.beat(120.0), **beats),
+        "b.jsonl": file(*(log(step, loss=1.0) for step in range(3)), barrier(2, 13.0), rank=1, id="b", **beats),
+    }
+    folder = files.experiment(tmp_path / "run", ranks)
+    for name, after in (("a.jsonl", 120.0), ("b.jsonl", 13.0)):
+        os.utime(folder / "rlship" / name, (T0 + after, T0 + after))
+    said = run(watched(folder))
+    ended = "ended without a close: trainer r0, r1 at step 2, first r1, 107 s before the other, last line "
+    (form,) = map(json.loads, run(folder, "--json").stdout.splitlines())
+    (line,) = form["ended"]
+    assert line.startswith(ended) and line.endswith(f"({date(T0 + 120)})")
+    head, *lines = said.stdout.splitlines()
+    assert head == "run: nothing to explain, up to step 2: no rule fired"
+    assert " ".join(map(str.strip, lines)).startswith(ended)
+    broken = file(*(log(step, grad_norm="NaN") for step in range(3)), barrier(2, 13.0), beat=10.0)
+    folder = files.experiment(tmp_path / "broken", {"a.jsonl": broken})
+    said = run(watched(folder))
+    assert "ended without a close: trainer r0 at step 2, " in said.stdout.splitlines()[3], said.stdout
+    (form,) = map(json.loads, run(folder, "--json").stdout.splitlines())
+    assert form["episode"]["rule"] == "divergence" and len(form["ended"]) == 1
+
+
+def test_ranks_that_a_step_waits_for_are_named(tmp_path: Path) -> None:
+    """As long as a sidecar runs, and once the wait is no slow step: a rank that hangs leaves no row that shows it."""
+    rank = file(log(2, loss=1.0), barrier(2), CLOSE)
+    folder = watched(files.experiment(tmp_path / "run", {"a.jsonl": rank}))
+    state = folder / "rlship" / "state"
+    waits = "step 3 has waited 40 s for r1 (n07 pid 4121); r1 is at step 2"
+
+    def said(lag_s: float) -> list[str]:
+        status = read_status(state)
+        assert status is not None
+        status.actors[0] = replace(status.actors[0], waiting="0.1", open_units=1, lag_s=lag_s, note=waits)
+        write_status(state, replace(status, t=time.time()))
+        found: list[str] = json.loads(run(folder, "--json").stdout)["waits"]
+        return found
+
+    assert said(40.0) == []
+    lease = acquire(state, 30.0)
+    try:
+        assert said(4.0) == []
+        assert said(40.0) == [f"trainer: {waits}"]
+        assert run(folder).stdout.endswith(f": no rule fired\n  trainer: {waits}\n")
+    finally:
+        lease.release()
+
+
 def test_a_healthy_job_has_nothing_to_explain(tmp_path: Path) -> None:
     """It says so, up to which step, and the exit code is 0."""
     folder = watched(Job(tmp_path / "run", healthy).run())
@@ -176,6 +233,7 @@ def test_a_healthy_job_has_nothing_to_explain(tmp_path: Path) -> None:
         "note": "no rule fired",
         "last": {"step": 89, "t": form["last"]["t"]},
         "ended": [],
+        "waits": [],
     }
 
 

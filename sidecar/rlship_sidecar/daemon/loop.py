@@ -686,7 +686,7 @@ class _Daemon:
         for path, watched in list(fleet.active.items()):
             self._pulse.beat()  # collecting thousands of statuses takes longer than a probe waits
             try:
-                statuses[path] = watched.report(now, wall)
+                statuses[path] = watched.report(now, wall, last=force)
                 for line in watched.experiment.news():
                     self._setbacks.say_clean(f"{path}: {line}")
             except (OSError, sqlite3.Error) as error:

@@ -302,11 +302,13 @@ class Watched:
         counted.sinks = {shipper.name: shipper.shipping for shipper in self.shippers}
         return counted if self.before is None else self.before + counted
 
-    def report(self, now: float, wall: float) -> Status:
-        """Return the status, write it beside the store for other processes, and log it into the run if that is due."""
+    def report(self, now: float, wall: float, *, last: bool = False) -> Status:
+        """Return the status, write it beside the store for other processes, and log it into the run if that is due.
+        `last`: this sidecar writes no later one.
+        """
         sinks = [shipper.status() for shipper in self.shippers]
         with self.store.together():
-            status = survey(self.experiment, sinks, now=now, wall=wall, trends=self.trends)
+            status = survey(self.experiment, sinks, now=now, wall=wall, trends=self.trends, last=last)
         status.notes += [] if self.mail is None else self.mail.problems()
         if self.own is not None:
             self.own.log(status, self.tally(), now)

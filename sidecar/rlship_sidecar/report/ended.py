@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from rlship_sidecar.report.status import Status, WriterStatus
-from rlship_sidecar.report.terminal import MAX_LINES, RankNames, clean, date, duration, failures
+from rlship_sidecar.report.status import ActorStatus, Status, WriterStatus
+from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, MAX_LINES, RankNames, clean, date, duration, failures
 
 SILENT_S = 60.0  # a writer that beats and lives writes in this time
 SILENT_WITHOUT_BEAT_S = 600.0  # others write once in a step, which may take minutes
+APART_S = 15.0  # processes that beat, every 10 s, and wrote last so far apart did not end together
+HELD_BACK_S = 5.0  # seconds for which rows wait for ranks before that is trouble
 
 
 def patience_s(writer: WriterStatus) -> float:
@@ -40,18 +43,40 @@ class EndedProcesses:
         ]
         if len(closed) > MAX_LINES:
             closed[MAX_LINES - 1 :] = [f"and processes of {len(closed) - MAX_LINES + 1} more actors"]
-        return closed + (self._without_close(status, names, not_read, t) if self.writers else [])
+        return closed + (self._without_close(status, t) if self.writers else [])
 
-    def _without_close(self, status: Status, names: RankNames, not_read: str, t: float) -> list[str]:
-        found = failures(status)
+    def without_close(self, status: Status, t: float) -> list[str]:
+        """Name those that no error ended, one line for each actor: their last step, and when they wrote last. Those
+        that ended clearly before all others are named as the first.
+        """
+        names, first, found = RankNames(status), self._first, []
         for actor, of_actor in _by_actor([writer for writer in self.writers if not writer.failure]):
             ago_s = min(self.silent_s[writer.file] for writer in of_actor)
-            when = f"last line {duration(ago_s)} ago ({date(t - ago_s)})"
+            words = [f"{clean(actor, 40)} {names.processes(of_actor)}{_last_steps(of_actor)}"]
             if all(writer.gone for writer in of_actor):
-                when = f"{'its process is' if len(of_actor) == 1 else 'their processes are'} gone, {when}"
+                words.append(f"{'its process is' if len(of_actor) == 1 else 'their processes are'} gone")
+            if own := [writer for writer in of_actor if writer.file in first.files]:
+                who = "" if len(own) == len(of_actor) else f" {names.processes(own)}"
+                words.append(f"first{who}, {duration(first.before_s)} before the other{'s' * (first.others > 1)}")
+            words.append(f"last line {duration(ago_s)} ago ({date(t - ago_s)})")
             if any(writer.file in self.unread for writer in of_actor):
-                when += f", {not_read}"
-            found.append(f"ended without a close: {clean(actor, 40)} {names.processes(of_actor)}, {when}")
+                words.append(f"not read since {date(status.t)}")
+            found.append(f"ended without a close: {', '.join(words)}")
+        return found
+
+    @property
+    def _first(self) -> _FirstEnded:
+        """Those whose last line or beat is clearly older than that of all others, errors included."""
+        ordered = sorted(self.writers, key=lambda writer: -self.silent_s[writer.file])
+        for count, (one, after) in enumerate(pairwise(ordered), 1):
+            before_s = self.silent_s[one.file] - self.silent_s[after.file]
+            # What writes once in a step may have written that much earlier, and lived on.
+            if before_s >= (APART_S if one.beats else SILENT_WITHOUT_BEAT_S):
+                return _FirstEnded(frozenset(each.file for each in ordered[:count]), before_s, len(ordered) - count)
+        return _FirstEnded()
+
+    def _without_close(self, status: Status, t: float) -> list[str]:
+        found = failures(status) + self.without_close(status, t)
         if len(found) > MAX_LINES:
             found[MAX_LINES - 1 :] = [f"and processes of {len(found) - MAX_LINES + 1} more actors: --writers"]
         of_error = sum(bool(writer.failure) for writer in self.writers)
@@ -66,6 +91,33 @@ class EndedProcesses:
             "same folder; otherwise there is nothing to do for it here"
         )
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstEnded:
+    """The files of the processes that ended first, how long before the next one, and how many others ended."""
+
+    files: frozenset[str] = frozenset()
+    before_s: float = 0.0
+    others: int = 0
+
+
+def is_held_back(actor: ActorStatus) -> bool:
+    """True if ranks have held back an actor's rows for so long that it is no slow step."""
+    return bool(actor.waiting) and actor.lag_s >= HELD_BACK_S
+
+
+def held_back(status: Status) -> list[str]:
+    """What the steps wait for that have waited long, a line for each actor; nothing where no sidecar runs."""
+    waiting = [actor for actor in status.actors if status.running and is_held_back(actor)]
+    return [f"{clean(actor.actor, 40)}: {clean(actor.note, MAX_ERROR_CHARS)}" for actor in waiting[:MAX_LINES]]
+
+
+def _last_steps(writers: Sequence[WriterStatus]) -> str:
+    steps = {writer.step for writer in writers if writer.step is not None}
+    if not steps:
+        return ""
+    return f" at step {min(steps)}" if len(steps) == 1 else f" at steps {min(steps)}..{max(steps)}"
 
 
 def _by_actor(writers: Sequence[WriterStatus]) -> Iterator[tuple[str, list[WriterStatus]]]:

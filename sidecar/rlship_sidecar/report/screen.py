@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from rlship_sidecar.report.ended import SILENT_S, EndedProcesses, FileEnds, ended_processes, patience_s
+from rlship_sidecar.report.ended import SILENT_S, EndedProcesses, FileEnds, ended_processes, is_held_back, patience_s
 from rlship_sidecar.report.status import (
     ActorStatus,
     AlertStatus,
@@ -64,7 +64,6 @@ LATELY_SILENT_S = 3600.0  # for so long an experiment without news has details, 
 LATELY_WRONG = 100  # for so many steps a metric that a rank left out, or that was not finite, is trouble; then a note
 NEWLY_WRONG = 20  # for so many steps the experiment's own line has it before the values
 WINDOW_S = 10.0  # of rows over time, this counts as a step
-HELD_BACK_S = 5.0  # seconds for which rows wait for ranks before that is trouble
 MAX_FAILURES = 3  # lines about processes that an error ended
 LATELY_MISUSED_S = 600.0  # for so long a wrong call of the job is trouble; then it is a note
 MISUSED_S = 3600.0  # for so long it is on the screen at all
@@ -609,7 +608,7 @@ class _View:
 
     def _waits_long(self, actor: ActorStatus) -> bool:
         """True if ranks have held back an actor's rows for so long that it is no slow step."""
-        return self._is_watched and bool(actor.waiting) and actor.lag_s >= HELD_BACK_S
+        return self._is_watched and is_held_back(actor)
 
     def _is_trouble(self, sink: SinkStatus) -> bool:
         lasts = sink.state == "waiting" and sink.trouble_s > REPORT_AFTER_S

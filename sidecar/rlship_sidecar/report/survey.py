@@ -70,9 +70,17 @@ def _alerts(book: AlertBook) -> list[AlertStatus]:
 
 
 def survey(
-    experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float, trends: Trends | None = None
+    experiment: Experiment,
+    sinks: Iterable[SinkStatus],
+    *,
+    now: float,
+    wall: float,
+    trends: Trends | None = None,
+    last: bool = False,
 ) -> Status:
-    """The status at `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
+    """The status at `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds). In the `last` one
+    every process is looked for, however lately it wrote: no later status can say that it is gone.
+    """
     store = experiment.store
     trends = trends or Trends()
     clocks = experiment.streaming.clocks
@@ -106,7 +114,8 @@ def survey(
         for source in _first(experiment.sources.values())
     ]
     for one in writers:
-        one.gone = one.awaited and one.silent_s >= GONE_AFTER_S and _is_gone(experiment, experiment.sources[one.file])
+        looked_for = one.awaited and (last or one.silent_s >= GONE_AFTER_S)
+        one.gone = looked_for and _is_gone(experiment, experiment.sources[one.file])
     book, made = experiment.run_book, experiment.streaming.config.steps or Steps()
     lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(

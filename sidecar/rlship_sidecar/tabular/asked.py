@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,15 +11,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from rlship_sidecar import config
 from rlship_sidecar.alerts.evaluation import History
 from rlship_sidecar.alerts.rules import Rule, rules_of
 from rlship_sidecar.config import Config
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.export.reading import Unreadable, files_of, identify
-from rlship_sidecar.report.status import LostStatus, read_status
+from rlship_sidecar.ownership import last_status
+from rlship_sidecar.report.ended import held_back
 from rlship_sidecar.report.terminal import failures
 from rlship_sidecar.rows import Row
 from rlship_sidecar.tabular.source import ExperimentTables, RecordFilter
@@ -63,7 +63,7 @@ def explained(source: ExperimentTables, question: Question, settings: Config, gr
             _WriterFiles(source),
             past,
         )
-        return replace(reply, ended=_ended(source))
+        return _with_processes(reply, source, settings)
     except UnknownMetric as problem:
         near = f"did you mean {' or '.join(problem.near)}? " if problem.near else ""
         raise UsageProblem(
@@ -77,15 +77,21 @@ def explained(source: ExperimentTables, question: Question, settings: Config, gr
         ) from problem
 
 
-def _ended(source: ExperimentTables) -> tuple[str, ...]:
-    """The processes that an error ended, a line for each actor and error."""
+def _with_processes(reply: Reply, source: ExperimentTables, settings: Config) -> Reply:
+    """The answer with the processes that did not end in order, and the ranks that steps wait for, as `rlship status`
+    names them.
+    """
     if source.state_dir is None:
-        return ()
+        return reply
     try:
-        status = read_status(source.state_dir)
-    except (LostStatus, msgspec.DecodeError, OSError):  # `rlship status` says so, and the rows have their answer
-        return ()
-    return () if status is None else tuple(failures(status))
+        known = last_status.read(source.path, source.state_dir, settings.lease_ttl_s)
+    except RlshipError:  # `rlship status` says so, and the rows have their answer
+        return reply
+    if known is None:
+        return reply
+    status, _ = known
+    ended = (*failures(status), *last_status.ended(status).without_close(status, time.time()))
+    return replace(reply, ended=ended, waits=tuple(held_back(status)))
 
 
 def _rows(source: ExperimentTables, *, every: bool) -> Iterable[Row]:

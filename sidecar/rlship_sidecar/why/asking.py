@@ -66,7 +66,7 @@ class Question(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The answer, and what else is known. Without an episode `answer` is None and `note` says why. `ended` names the
-    processes that an error ended.
+    processes that an error ended, and those that ended without a close. `waits` names the ranks that steps wait for.
     """
 
     note: str = ""
@@ -76,6 +76,7 @@ class Reply:
     about: str = ""
     hosts: Mapping[str, str] | None = None
     ended: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
 
 
 class UnknownMetric(Exception):

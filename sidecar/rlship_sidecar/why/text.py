@@ -52,7 +52,7 @@ class Text:
         if answer is None:
             up_to = "" if reply.last is None else f", up to step {reply.last.step}"
             yield from self._wrapped(f"{self._experiment}: nothing to explain{up_to}: {reply.note}", "", "  ")
-            yield from self._ended(reply)
+            yield from self._processes(reply)
             return
         yield from self._head(answer, reply)
         hosts = reply.hosts or {}
@@ -80,11 +80,11 @@ class Text:
         if reply.others:
             names = dict.fromkeys(f"{other.rule} ({other.first.step})" for other in reply.others)
             yield self._fit(f"  with it: {self._list(list(names))}")
-        yield from self._ended(reply)
+        yield from self._processes(reply)
 
-    def _ended(self, reply: Reply) -> Iterator[str]:
-        for line in reply.ended:
-            yield from self._wrapped(line, "  ", "    ", 2)
+    def _processes(self, reply: Reply) -> Iterator[str]:
+        for line in (*reply.ended, *reply.waits):
+            yield from self._wrapped(line, "  ", "    ")
 
     def _candidate(self, rank: int, one: Candidate, answer: Explanation, hosts: Mapping[str, str]) -> Iterator[str]:
         first, place = rank == 1, self._place(one, hosts)
@@ -200,6 +200,7 @@ def form(experiment: str, reply: Reply, graph: Graph) -> dict[str, Any]:
             "note": reply.note,
             "last": _moment(reply.last),
             "ended": list(reply.ended),
+            "waits": list(reply.waits),
         }
     hosts = reply.hosts or {}
     return {
@@ -208,6 +209,7 @@ def form(experiment: str, reply: Reply, graph: Graph) -> dict[str, Any]:
         "note": "",
         "last": _moment(reply.last),
         "ended": list(reply.ended),
+        "waits": list(reply.waits),
         "with": [_episode(one) for one in reply.others],
         "symptoms": list(answer.symptoms),
         "roots": list(answer.roots),
