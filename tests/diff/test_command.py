@@ -138,7 +138,7 @@ def test_a_damaged_store_is_an_error(tmp_path: Path, damage: str) -> None:
 
 def test_differences_by_rounding_alone_name_the_tolerance(tmp_path: Path) -> None:
     """The last line counts the metrics that differ by rounding at all steps, and names the options under which they
-    agree. Where a tolerance was given, or every metric really differs, there is none.
+    agree. Where a tolerance was given, or every metric really differs, it does not stand there.
     """
     make(tmp_path / "a", rows({0: {"trainer/kl": 2.8e-17}, 3: {"trainer/loss": 1.0 + 1e-9}}))
     make(tmp_path / "b", rows({0: {"trainer/kl": 2.6e-17}}))
