@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 
 # The exit codes of all verbs; docs/cli.md says what each means.
 OK, FAILED, USAGE, INCOMPLETE, REFUSED, OWNED = range(6)
+MAX_NAMED = 5  # files that a message names
+UNKNOWN = "not recognised: no reader knows its first lines; left alone"  # of a file in an experiment
+FORMATS = "docs/foreign.md lists the formats, and shows a reader of your own"
 _BEST_FIRST = (OK, INCOMPLETE, OWNED, USAGE, FAILED, REFUSED)
 
 
@@ -32,14 +35,27 @@ class NothingToWatch(RlshipError):
     """The given folder holds no experiment, or cannot be read. Exit code 1."""
 
 
-def no_experiment(directory: object, near: Sequence[object] = ()) -> NothingToWatch:
-    """The error of every verb for a folder without an experiment. `near`: folders below it that hold experiments."""
+def few_of(files: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(files) - MAX_NAMED
+    return f"{', '.join(files[:MAX_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def no_experiment(directory: object, near: Sequence[object] = (), unknown: Sequence[str] = ()) -> NothingToWatch:
+    """The error of every verb for a folder without an experiment. `near`: folders below it that hold experiments;
+    `unknown`: files in it that are named like those of a framework.
+    """
     if near:
         which = "that folder" if len(near) == 1 else "one of them"
         return NothingToWatch(
             f"no experiment in {directory}, but {'a folder' if len(near) == 1 else 'folders'} in it "
             f"hold{'s' if len(near) == 1 else ''} experiments",
             f"give {which}: {', '.join(map(str, near))}",
+        )
+    if unknown:
+        return NothingToWatch(
+            f"no experiment in {directory}: rlship does not know the format of {few_of(unknown)}",
+            f'{FORMATS}; or a process logs by itself: rlship.init("{directory}/my-run", actor="trainer")',
         )
     return NothingToWatch(
         f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a framework "

@@ -134,3 +134,22 @@ def test_a_damaged_store_is_an_error(tmp_path: Path, damage: str) -> None:
         connection.execute(damage)
     done = run(tmp_path)
     assert (done.returncode, "store.3.db cannot be read" in done.stderr) == (1, True)
+
+
+def test_differences_by_rounding_alone_name_the_tolerance(tmp_path: Path) -> None:
+    """The last line counts the metrics that differ by rounding at all steps, and names the options under which they
+    agree. Where a tolerance was given, or every metric really differs, it does not stand there.
+    """
+    make(tmp_path / "a", rows({0: {"trainer/kl": 2.8e-17}, 3: {"trainer/loss": 1.0 + 1e-9}}))
+    make(tmp_path / "b", rows({0: {"trainer/kl": 2.6e-17}}))
+    limits = "--rtol 1e-06 --atol 1e-12"
+    assert run(tmp_path).stdout.splitlines()[-3:] == [
+        "  0          trainer/kl    2.8e-17      2.6e-17  2e-18 at step 0",
+        "  3          trainer/loss  1.000000001  1.0      1e-09 at step 3",
+        f"all that part differ by rounding alone: {limits} takes them as equal",
+    ]
+    told = run(tmp_path, *limits.split(), "--exit-code")
+    assert told.returncode == 0 and "rounding" not in told.stdout
+    make(tmp_path / "c", rows({0: {"trainer/kl": 2.6e-17}, 5: {"trainer/loss": 2.0}}))
+    told = run_here("diff", "a", "c", cwd=tmp_path, env={"HOME": str(tmp_path)})
+    assert told.stdout.splitlines()[-1] == f"1 of 2 that part differ by rounding alone: {limits} takes them as equal"

@@ -115,6 +115,17 @@ def test_a_file_that_nobody_knows_is_named_once_and_left_alone(sim: Simulation) 
         assert [row.values for row in sim.rows()] == [{"a/v": 2.0, "a/again": 2.0}]
 
 
+def test_of_many_unknown_files_the_first_are_named() -> None:
+    """A job may keep many files of its own beside its logs: ten are named, and a line says that there are more."""
+    with reading(SHARED), simulation() as sim:
+        for number in range(12):
+            (sim.directory / f"own{number:02}.shared.jsonl").write_bytes(b"{}\n")
+        sim.finish()
+        *named, more = sim.experiment.intake.news()
+        assert len(named) == 10 and all("not recognised" in line for line in named)
+        assert more == "more than 10 files that no reader knows; `rlship check FILE` judges each"
+
+
 def test_what_is_not_recognised_in_64_kib_never_is(sim: Simulation) -> None:
     """A long log of something else is not searched to its end."""
     with reading(SHARED):

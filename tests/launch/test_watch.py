@@ -53,13 +53,20 @@ def test_a_rank_that_never_logs_holds_nothing_back(tmp_path: Path) -> None:
 
 def test_a_killed_job_is_named(tmp_path: Path) -> None:
     """After kill -9 the last lines name the signal, the step at which each actor ended, and what to do next: the
-    command that they name says which process ended, at which step.
+    command that they name says which process ended, at which step. The second sidecar, which
+    delivers the rest, does not repeat that there is no W&B key.
     """
     more = "g = rlship.init(actor='generator', name='g'); g.log({'busy_s': 1.0}, step=4); g.flush()"
-    code = logs(f"{more}; import os; os.kill(os.getpid(), 9)")
-    with started(tmp_path, *JOB, code) as process:
+    wait = "import os, time\nwhile not os.path.exists('advised'): time.sleep(0.05)"
+    with started(
+        tmp_path, *JOB, logs(f"{more}; {wait}\nos.kill(os.getpid(), 9)"), settings={"RLSHIP_SINKS": "wandb"}
+    ) as process:
+        assert process.stderr is not None
+        advice = next(line for line in process.stderr if "no W&B API key" in line)
+        (tmp_path / "advised").touch()
         _, err = process.communicate(timeout=100)
     assert process.returncode == -signal.SIGKILL
+    assert advice.startswith("rlship: no W&B API key: ") and "no W&B API key" not in err, err
     killed, steps = err.splitlines()[-2:]
     assert killed.startswith("rlship: the job was killed by SIGKILL (signal 9): "), err
     ended = "trainer step 2, generator step 4"
@@ -170,7 +177,7 @@ def test_a_killed_sidecar_is_started_again(tmp_path: Path) -> None:
 
     def has_noted(sidecar: int) -> bool:
         # A kill between the line and its note would have it printed again, rather than never.
-        return bool(Path(f"/proc/{sidecar}/fd/{noted_in(sidecar)}").read_bytes())
+        return b"place " in Path(f"/proc/{sidecar}/fd/{noted_in(sidecar)}").read_bytes()
 
     with started(tmp_path, *job.command) as process:
         job.pid()

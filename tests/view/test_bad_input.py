@@ -45,8 +45,8 @@ def test_what_is_no_experiment_is_refused_at_the_start(tmp_path: Path) -> None:
 
 
 def test_the_link_is_all_that_is_printed_and_a_signal_ends_it(tmp_path: Path) -> None:
-    """One line, whose token works; with an open stream too the process ends at once, with exit code 0, and soon with a
-    page that takes none of what it asked for.
+    """One line, whose token works; standard error says how to end the page and to reach it. With an open stream too
+    the process ends at once, with exit code 0, and soon with a page that takes none of what it asked for.
     """
     store(tmp_path / "run", [row(0)]).close()
     samples = [sample(1.0, step=0, row={"response": "x" * 190_000}) for _ in range(60)]
@@ -68,7 +68,9 @@ def test_the_link_is_all_that_is_printed_and_a_signal_ends_it(tmp_path: Path) ->
                 asleep.recv(1)
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(60.0) == 0
-        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+        way = f"ssh -L {port}:localhost:{port} {socket.gethostname()}, then open this address"
+        said = f"rlship: Ctrl-C ends the page; from another machine: {way}\n"
+        assert (process.stdout.read(), process.stderr.read()) == ("", said)
 
 
 def test_a_damaged_store_is_said_and_mended_under_an_open_page(tmp_path: Path) -> None:

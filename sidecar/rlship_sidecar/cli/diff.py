@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,8 @@ def diff(
                 "* stands for any characters; leave --metric out for all",
             )
     lines = _as_json(said, found) if json else _as_text((a, b), said, found, whole=whole)
+    if not (json or relative or absolute):
+        lines = chain(lines, _rounding_lines(found))
     for line in lines:
         click.echo(line)
     differ = bool(said or found.ranks or any(one.first is not None for one in found.metrics.values()))
@@ -192,6 +195,18 @@ def _metric_lines(found: Comparison, *, whole: bool) -> Iterator[str]:
             names = [clean(one.key) for one in (held if whole else held[:MAX_METRICS])]
             more = f", and {len(held) - len(names)} more: --all" if len(names) < len(held) else ""
             yield f"only in {letter}: {', '.join(names)}{more}"
+
+
+def _rounding_lines(found: Comparison) -> Iterator[str]:
+    """The line that names the tolerance, where metrics differ by so little that it leaves them out."""
+    from rlship_sidecar.diff.partings import ROUNDING, is_of_time
+
+    parted = [one for one in found.parted() if not is_of_time(one)]
+    tiny = sum(one.is_rounding for one in parted)
+    if tiny:
+        which = "all" if tiny == len(parted) else f"{tiny} of {len(parted)}"
+        limits = f"--rtol {ROUNDING.relative:g} --atol {ROUNDING.absolute:g}"
+        yield f"{which} that part differ by rounding alone: {limits} takes them as equal"
 
 
 def _cells(metric: Metric) -> tuple[str, ...]:

@@ -160,7 +160,7 @@ def _of_folder(directory: Path, settings: Config, experiments: list[Path]) -> It
             for left_out, why in discover.excluded(directory).items():
                 yield findings.DoctorFinding("experiments", f"{left_out} {why}", do, True)
         if not experiments:
-            yield findings.DoctorFinding("experiments", f"none in {directory} yet")
+            yield findings.of_none(directory, discover.unknown_files(directory))
             yield from findings.of_files(looking.files(directory, config.state_dir_for(directory, settings)), False)
     except OSError as problem:
         yield findings.of_problem("filesystem", _unreadable(problem, directory))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -87,7 +89,7 @@ def view(
             listening=listening,
             allowed=names,
             state_dir=state_dir,
-            on_ready=lambda link: _tell(link, opens=opens),
+            on_ready=lambda link: _tell(link, opens=opens, forwards=host in LOOPBACK),
         ) as server,
     ):
         server.run(sockets=[listening])
@@ -104,9 +106,14 @@ def _export(directory: Path, target: str, state_dir: str | None) -> None:
         click.echo(f"{target}: {len(page) / 1e6:.1f} MB; open it in a browser")
 
 
-def _tell(link: str, *, opens: bool) -> None:
+def _tell(link: str, *, opens: bool, forwards: bool) -> None:
     click.echo(link)
     sys.stdout.flush()
+    way = ""
+    if forwards:
+        port = urlsplit(link).port
+        way = f"; from another machine: ssh -L {port}:localhost:{port} {socket.gethostname()}, then open this address"
+    click.echo(f"rlship: Ctrl-C ends the page{way}", err=True)
     if opens and sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         import threading
         import webbrowser

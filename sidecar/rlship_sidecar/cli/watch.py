@@ -22,7 +22,7 @@ from rlship_sidecar.cli.options import PATH, file_option, sinks_option
 from rlship_sidecar.cli.panels_offer import PanelsOffer
 from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.cli.signals import stop_on_signals
-from rlship_sidecar.cli.whereabouts import PrintedPlaces, Whereabouts
+from rlship_sidecar.cli.whereabouts import ADVICE, PLACES, Printed, Whereabouts
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     metavar="FD",
     type=int,
     hidden=True,
-    help="With --beside: a file that names the experiments whose place was printed.",
+    help="With --beside: a file of what was printed once: places of experiments, and advice.",
 )
 @click.pass_context
 def watch(
@@ -168,7 +168,7 @@ def watch(
         if not quiet:
             only = os.path.realpath(directory) if has_screen else ""
             offer = PanelsOffer(_say, lambda experiment: config.state_dir_for(experiment, settings)) if alone else None
-            said = PrintedPlaces(places)
+            said = Printed(PLACES, places)
             on_status = Whereabouts(_say, on_status, only=only, finished=not alone, said=said, offer=offer)
         tell = _both(on_status, _print_json) if json else on_status
         code = daemon.watch(
@@ -181,6 +181,7 @@ def watch(
             pulse=pulse,
             settings_of=settings_of,
             further_since=beside,
+            advised=Printed(ADVICE, places),
         )
     context.exit(code)
 

@@ -16,30 +16,33 @@ if TYPE_CHECKING:
 HELD_S = 10.0  # for so long other lines wait for the first place; W&B's client opens a run in two or three seconds
 MAX_LINES = 5
 _MAX_SAID = 1 << 16
+PLACES, ADVICE = "place ", "advice "  # kinds of what is printed once
 
 
-class PrintedPlaces:
-    """The experiments whose place was printed. With the descriptor of a file they outlive the process: a sidecar that
-    is started again after a crash prints nothing twice.
+class Printed:
+    """What was printed once: of `PLACES` the experiments whose place was, of `ADVICE` the texts. With the descriptor of
+    a file they outlive the process: a sidecar that is started again beside a job prints nothing twice.
     """
 
-    def __init__(self, file: int | None = None) -> None:
+    def __init__(self, kind: str, file: int | None = None) -> None:
+        self._kind = kind
         self._file = file
-        self._names: set[str] = set()
+        self._entries: set[str] = set()
         if file is not None:
-            self._names.update(os.fsdecode(os.pread(file, _MAX_SAID, 0)).split("\0")[:-1])
+            noted = os.fsdecode(os.pread(file, _MAX_SAID, 0)).split("\0")[:-1]
+            self._entries.update(entry[len(kind) :] for entry in noted if entry.startswith(kind))
 
-    def __contains__(self, experiment: str) -> bool:
-        return experiment in self._names
+    def __contains__(self, entry: str) -> bool:
+        return entry in self._entries
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._entries)
 
-    def add(self, experiment: str) -> None:
-        """Its place is printed."""
-        self._names.add(experiment)
+    def add(self, entry: str) -> None:
+        """It is printed."""
+        self._entries.add(entry)
         if self._file is not None:
-            os.write(self._file, os.fsencode(experiment) + b"\0")
+            os.write(self._file, os.fsencode(self._kind + entry) + b"\0")
 
 
 class Whereabouts:
@@ -58,7 +61,7 @@ class Whereabouts:
         *,
         only: str = "",
         finished: bool = False,
-        said: PrintedPlaces | None = None,
+        said: Printed | None = None,
         offer: Callable[[Status], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,7 +71,7 @@ class Whereabouts:
         self._then = then
         self._offer = offer
         self._clock = clock
-        self._said = PrintedPlaces() if said is None else said
+        self._said = Printed(PLACES) if said is None else said
         self._since: float | None = None
 
     def __call__(self, statuses: list[Status]) -> None:

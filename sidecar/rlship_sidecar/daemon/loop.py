@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -85,6 +86,16 @@ OnStatus = Callable[[list[Status]], None]
 SettingsOf = Callable[[Path], Config]  # raises UsageProblem
 
 
+class Advised(Protocol):
+    """The advice that was said already."""
+
+    def __contains__(self, advice: str, /) -> bool:
+        """True if it was said."""
+
+    def add(self, advice: str, /) -> None:
+        """It is said."""
+
+
 def watch(
     directory: Path,
     config: Config,
@@ -96,18 +107,20 @@ def watch(
     pulse: Pulse | None = None,
     settings_of: SettingsOf | None = None,
     further_since: float | None = None,
+    advised: Advised | None = None,
 ) -> int:
     """Watch an experiment, or every experiment in a folder, until `stop` is set; with `once`, until all is delivered.
 
     `settings_of` gives the configuration of each experiment; without it, `config` counts for all of them. With
     `further_since` (Unix seconds), the further runs of the same job are watched as well (`discover.further_runs`).
+    What is in `advised` is not advised again.
     Returns an exit code: 0, 1 (a sink still lacks rows), 3 (`once`: data are incomplete) or 4 (a sink refused). Raises
     RlshipError if there is nothing to watch, or another sidecar owns all of it.
     """
     stop = stop or threading.Event()
     # Resolved, because a link such as `latest` may come to point to another experiment while this one is watched.
     scope = _Scope(Path(os.path.realpath(directory)), once, further_since)
-    return _Daemon(scope, config, settings_of, on_status, stop, say, pulse or Pulse()).run()
+    return _Daemon(scope, config, settings_of, on_status, stop, say, pulse or Pulse(), _Advice(advised)).run()
 
 
 def _together(errors: dict[Path, OwnedElsewhere]) -> OwnedElsewhere:
@@ -221,9 +234,9 @@ class _Fleet:
 class _Advice:
     """Says once what the sinks of several experiments advise alike, with the number of experiments."""
 
-    def __init__(self) -> None:
+    def __init__(self, said: Advised | None) -> None:
         self._counts: dict[str, tuple[int, float]] = {}  # by advice: the number of experiments, and since when it is so
-        self._said: set[str] = set()
+        self._said: Advised = set() if said is None else said
 
     def foresee(self, config: Config) -> None:
         """Say what the sinks advise before they are open: the first row may take a minute."""
@@ -264,6 +277,7 @@ class _Daemon:
         stop: threading.Event,
         say: Say,
         pulse: Pulse,
+        advice: _Advice,
     ) -> None:
         self._directory = scope.directory
         self._config = config
@@ -278,7 +292,7 @@ class _Daemon:
         self._budget = Budget(self._config.sinks)
         self._fleet = _Fleet(self._looks)
         self._setbacks = Setbacks(self._config, say)
-        self._advice = _Advice()
+        self._advice = advice
         self._statuses: list[Status] = []
         local = filesystem_of(os.fspath(self._directory)).local
         self._outlook = Directory(self._directory, None if local else self._looks, scope.further_since)

@@ -35,6 +35,10 @@ class Tolerance(NamedTuple):
         return abs(a - b) <= max(self.absolute, self.relative * max(abs(a), abs(b)))
 
 
+# What sums in another order differ by: values that are 0 but for rounding have no relative size.
+ROUNDING = Tolerance(1e-6, 1e-12)
+
+
 class Apart(NamedTuple):
     """The values of a metric at a step; None where the row of one run lacks it."""
 
@@ -53,7 +57,8 @@ class Metric:
     """A metric of an actor at the steps at which both runs have a row.
 
     `in_a` and `in_b` count the rows that have it, `apart` those in which it differs. `first` is the lowest step at
-    which it does, `widest` the one where two values differ by most.
+    which it does, `widest` the one where two values differ by most. `is_rounding`: wherever it differs, its values
+    agree within `ROUNDING`.
     """
 
     actor: str
@@ -64,6 +69,7 @@ class Metric:
     apart: int = 0
     first: Apart | None = None
     widest: Apart | None = None
+    is_rounding: bool = True
 
     @property
     def is_of_one(self) -> bool:
@@ -77,6 +83,7 @@ class Metric:
         if a is not None and b is not None and tolerance.agree(a, b):
             return
         self.apart += 1
+        self.is_rounding = self.is_rounding and a is not None and b is not None and ROUNDING.agree(a, b)
         found = Apart(step, a, b)
         self.first = self.first or found
         if found.size < math.inf and (self.widest is None or found.size > self.widest.size):

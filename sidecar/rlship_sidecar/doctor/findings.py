@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlship_sidecar.doctor.facts import ExperimentFiles, Machine, NamedFolder, Server, Space
-from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.errors import FORMATS, UNKNOWN, RlshipError, few_of
 from rlship_sidecar.report.claims import CLOCK_SLACK_S
 from rlship_sidecar.report.ended import EndedProcesses
 from rlship_sidecar.report.status import Status
@@ -105,6 +105,14 @@ def of_server(server: Server) -> DoctorFinding:
             "wandb", f"{server.address} does not take the API key of {server.key}", "give one of its own", True
         )
     return DoctorFinding("wandb", f"{server.address} answers, and takes the API key of {server.key}")
+
+
+def of_none(directory: object, unknown: Sequence[str]) -> DoctorFinding:
+    """The finding about a folder without an experiment; `unknown`: files that are named like those of a framework."""
+    if unknown:
+        what = f"none in {directory} yet; rlship does not know the format of {few_of(unknown)}"
+        return DoctorFinding("experiments", what, FORMATS)
+    return DoctorFinding("experiments", f"none in {directory} yet")
 
 
 def of_problem(about: str, problem: RlshipError) -> DoctorFinding:
@@ -231,6 +239,8 @@ def of_status(status: Status, ended: EndedProcesses, t: float, version: str) -> 
     if dead := status.dead_letter_count + status.dead_value_count:
         which = shlex.quote(status.experiment)
         yield DoctorFinding("lines", f"lines or values that could not be used: {dead}", f"rlship check {which}", True)
+    if unknown := [note.removesuffix(f": {UNKNOWN}") for note in status.notes if note.endswith(UNKNOWN)]:
+        yield DoctorFinding("experiments", f"rlship does not know the format of {few_of(unknown)}", FORMATS)
     if ended.writers:
         *lines, do = ended.lines(status, t)
         yield DoctorFinding("writers", "; ".join(lines), do.strip(), True)

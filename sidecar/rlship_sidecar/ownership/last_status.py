@@ -217,9 +217,10 @@ def sidecar(now: Status, owner: Owner | None, ended: EndedProcesses) -> SidecarS
     last = f" (the last was {who})" if who else ""
     where = shlex.quote(terminal.clean(now.experiment))
     without = "; ".join([f"no sidecar running{last}", f"as of {age}", *unread])
-    if not ended.all:
+    is_left = _is_left(now, ended, age_s)
+    if not ended.all and (is_left or unread or not _foreign_rest(now, ended)):
         return SidecarState(without, f"To go on: rlship watch {where}", wanting=True)
-    if _is_left(now, ended, age_s):
+    if is_left:
         do = f"To make and deliver the last rows: rlship watch --once {where}"
         return SidecarState(without, do, wanting=True)
     return SidecarState(without, f"All rows are delivered; once the job goes on: rlship watch {where}")
@@ -235,6 +236,30 @@ def _not_read(now: Status, ended: EndedProcesses) -> list[str]:
     if grown:
         found.append(f"{terminal.counted(grown, 'file')} {'has' if grown == 1 else 'have'} grown since")
     return found
+
+
+def _foreign_rest(now: Status, ended: EndedProcesses) -> bool:
+    """True if the processes that did not end have files of other frameworks, which hold no close, and these and their
+    folders have not changed since the status.
+    """
+    from rlship_sidecar.report.status import MAX_WRITERS
+
+    over = {writer.file for writer in (*ended.writers, *ended.closed)}
+    going = [writer for writer in now.writers if writer.awaited and writer.file not in over]
+    if not going or not all(writer.format for writer in going) or len(now.writers) >= MAX_WRITERS:
+        return False
+    files = {_path_of(now, writer) for writer in going}
+    above = {folder for file in files for folder in file.parents if folder.is_relative_to(now.experiment)}
+    try:
+        return all(os.lstat(path).st_mtime <= now.t for path in files | above)
+    except OSError:
+        return False
+
+
+def _path_of(now: Status, writer: WriterStatus) -> Path:
+    from rlship_sidecar.tail.listing import split_part
+
+    return Path(now.experiment, split_part(writer.file)[0])
 
 
 def _is_left(now: Status, ended: EndedProcesses, age_s: float) -> bool:

@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from rlship_sidecar.errors import NothingToWatch, no_experiment
-from rlship_sidecar.tail.foreign.places import holds_foreign
+from rlship_sidecar.errors import FORMATS, MAX_NAMED, NothingToWatch, no_experiment
+from rlship_sidecar.tail.foreign.places import holds_foreign, in_place
 from rlship_sidecar.tail.foreign.readers import readers
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_utf8
 from rlship_sidecar.tail.looks import Looks, Repeated, begin
@@ -125,12 +125,28 @@ def excluded(directory: Path) -> dict[str, str]:
 def nothing_in(directory: Path) -> NothingToWatch:
     """The error for a folder without an experiment. It names sub-folders that hold experiments, such as `outputs`."""
     near: list[Path] = []
+    for folder in _below(directory):
+        with suppress(OSError):
+            near += [folder] if experiments(folder) else []
+    return no_experiment(directory, sorted(near)[:MAX_NEAR], unknown_files(directory))
+
+
+def _below(directory: Path) -> list[Path]:
+    """The first `MAX_NEAR_LOOKS` folders in one that may be looked into."""
     with suppress(OSError), os.scandir(directory) as entries:
-        for entry in islice((one for one in entries if one.is_dir(follow_symlinks=False)), MAX_NEAR_LOOKS):
-            if not entry.name.startswith(".") and is_utf8(entry.name):
-                with suppress(OSError):
-                    near += [directory / entry.name] if experiments(directory / entry.name) else []
-    return no_experiment(directory, sorted(near)[:MAX_NEAR])
+        folders = islice((one for one in entries if one.is_dir(follow_symlinks=False)), MAX_NEAR_LOOKS)
+        return [directory / one.name for one in folders if not one.name.startswith(".") and is_utf8(one.name)]
+    return []
+
+
+def unknown_files(directory: Path) -> list[str]:
+    """Where a folder holds no experiment: the files in it, and in the folders below it, that have the name and place of
+    a known format, and not its content.
+    """
+    found = []
+    for folder in (directory, *sorted(_below(directory))):
+        found += [os.path.relpath(folder / file, directory) for file in in_place(os.fspath(folder), readers())]
+    return found
 
 
 class Outlook(NamedTuple):
@@ -153,6 +169,7 @@ class Directory:
         self._listing = Repeated(self._look, looks)
         self._not_experiments = NegativeCache()
         self._explain_at = 0.0
+        self._unknown: set[str] = set()
 
     def look(self, now: float, known: Mapping[str, Path], *, force: bool, wait_s: float) -> Outlook | None:
         """See `experiments`. None if threads need longer than `wait_s`; then a later call returns what they found. With
@@ -167,7 +184,14 @@ class Directory:
         if self._path in found or now < self._explain_at:
             return Outlook(found, None)
         self._explain_at = now + EXPLAIN_EVERY_S
-        return Outlook(found, excluded(self._path))
+        return Outlook(found, excluded(self._path) | ({} if found else self._not_known()))
+
+    def _not_known(self) -> dict[str, str]:
+        """The first files that no reader knows, and knew neither at the look before: a log may just begin."""
+        unknown = {os.path.join(self._path, file) for file in unknown_files(self._path)}
+        lasting, self._unknown = unknown & self._unknown, unknown
+        why = f"has a format that rlship does not know, and is left alone: {FORMATS}"
+        return dict.fromkeys(sorted(lasting)[:MAX_NAMED], why)
 
     def changes(self, found: list[Path], enough: float) -> dict[Path, float]:
         """When each of these experiments changed, as `newest_change` says; 0.0 if one hangs."""

@@ -11,23 +11,22 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from rlship_sidecar.errors import UNKNOWN
 from rlship_sidecar.tail.foreign.documents import Torn
-from rlship_sidecar.tail.foreign.places import Places
+from rlship_sidecar.tail.foreign.places import NAMED, Places
 from rlship_sidecar.tail.foreign.tail import ForeignTail
-from rlship_sidecar.tail.listing import SUFFIX, Listing, is_foreign
+from rlship_sidecar.tail.listing import Listing, is_foreign
 from rlship_sidecar.tail.looks import Look, Repeated, begin
 from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import NO_ANSWER
 
-# Unrecognised files with other names, such as logs for people, are not reported.
-NAMED = (SUFFIX, ".json", ".parquet", ".zst")
 YOUNG_S = 60.0  # an unrecognised file is tried at every look for this long, then as often as folders are listed
 RETRY_S = 10.0
 MAX_NEWS = 100
+MAX_UNKNOWN = 10  # a job may keep many files of its own beside its logs
 ODD = (
     "not a regular file in a folder of this experiment, or its name is not UTF-8 or ends in `#word` or ` (replaced 1)`"
 )
-UNKNOWN = "not recognised: no reader knows its first lines; left alone"
 
 _Stamp = tuple[int, int]  # size and mtime
 _Tried = tuple[_Stamp, dict[str, ForeignTail]]
@@ -80,8 +79,12 @@ class Newcomers:
         return all(map(is_foreign, names))
 
     def news(self) -> list[str]:
-        """One message for each file that is left alone."""
-        return [f"{name}: {why}" for name, why in islice(self.oddities.items(), MAX_NEWS)]
+        """One message for each file that is left alone; of those that no reader knows, for the first few."""
+        unknown = [name for name, why in self.oddities.items() if why == UNKNOWN]
+        unsaid = set(unknown[MAX_UNKNOWN:])
+        said = (f"{name}: {why}" for name, why in self.oddities.items() if name not in unsaid)
+        more = [f"more than {MAX_UNKNOWN} files that no reader knows; `rlship check FILE` judges each"]
+        return [*islice(said, MAX_NEWS), *(more if unsaid else ())]
 
     def is_working(self, now: float) -> bool:
         """True while the folders are listed, unless that hangs."""

@@ -13,6 +13,9 @@ from rlship_sidecar.tail.foreign.readers import Readers
 from rlship_sidecar.tail.foreign.tail import recognise, relative_of
 from rlship_sidecar.tail.listing import SUFFIX, WRITERS_FOLDER, Folder, Listing, is_aside, is_utf8, split_part
 
+# Unrecognised files with other names, such as logs for people, are not reported.
+NAMED = (SUFFIX, ".json", ".parquet", ".zst")
+
 _Pattern = tuple[str, ...]  # the remaining parts of a place's path, one for each folder and one for the file
 
 
@@ -119,6 +122,22 @@ def holds_foreign(directory: str, readers: Readers) -> bool:
         return any(_recognised(directory, path, readers, documents) for path in sorted(found.files))
     finally:
         documents.close()
+
+
+def in_place(directory: str, readers: Readers) -> list[str]:
+    """The files with something in them that have the name and place of a format that a reader knows, sorted. In a
+    folder that is no experiment, no reader knows their content.
+    """
+    found = Places(directory, readers, local=False).look(0.0, force=True)
+    named = sorted(relative_of(path) for path in found.files if path.endswith(NAMED))
+    return [path for path in named if _has_content(os.path.join(directory, path))]
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.lstat(path).st_size > 0
+    except OSError:
+        return False
 
 
 def _recognised(directory: str, path: str, readers: Readers, documents: Documents) -> bool:
