@@ -397,6 +397,7 @@ def test_a_job_whose_processes_are_gone_is_not_running() -> None:
     second = a_writer(file="r1", rank=1, silent_s=6.0, beats=True, awaited=True)
     status = running("run", writers=[first, second])
     assert shown(status)[1].startswith("run  running 1 h 12 min")
+    assert begins(shown(status), "  trainer r0 ended without a close")
     second.gone = True
     assert shown(status)[1].startswith("run  trainer r0, r1 ended without a close, step 12")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
+from rlship.identity import pid_space
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.report.status import RunStatus, Status, TrendStatus, write_status
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
@@ -270,6 +272,39 @@ def test_the_process_that_ended_first_is_named(tmp_path: Path, lease: Lease) -> 
     assert generator.startswith("first, 107 s before the other, last line 119 s") and trainer.startswith("last line 1")
     for unclear in (said((12.0, 22.0, 14.0, 9.0)), said((12.0, 119.0, 14.0, 9.0), beats=False)):
         assert unclear[0].startswith("last line 9.")
+
+
+def test_a_job_that_was_killed_after_its_sidecar_ended_is_dead_at_once(tmp_path: Path, lease: Lease) -> None:
+    """No sidecar has seen that its processes are gone, so `status` looks for those of this machine. One that closed,
+    one that lives and one of another machine did not end without a close.
+    """
+    here, killed = pid_space(), subprocess.Popen(["true"])
+    killed.wait()
+    processes = {"gone": killed.pid, "closed": killed.pid, "lives": os.getpid(), "elsewhere": killed.pid}
+    writers = []
+    for rank, (name, pid) in enumerate(processes.items()):
+        writers.append(a_writer(file=f"{name}.jsonl", rank=rank, pid=pid, silent_s=1.0, beats=True, awaited=True))
+        space = f"{here}0" if name == "elsewhere" else here
+        lines: list[dict[str, Any]] = [{"kind": "open", "actor": "trainer", "pid": pid, "pid_space": space}]
+        lines += [{"kind": "close", "reason": "exit"}] if name == "closed" else []
+        place = tmp_path / "rlship" / f"{name}.jsonl"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    watched(tmp_path, writers=writers)
+    shown = run(tmp_path)
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("ended")]
+    assert line.startswith(f"ended without a close: trainer r0 (pid {killed.pid}), its process is gone, last line ")
+    assert shown.exit_code == 3
+    told = json.loads(run(tmp_path, "--json").stdout)["writers"]
+    assert [writer["file"] for writer in told if writer["gone"]] == ["gone.jsonl"]
+    for writer in writers[1:]:
+        (tmp_path / "rlship" / writer.file).unlink()
+    watched(tmp_path, writers=writers[:1], run=RunStatus(outcome="running"))
+    shown = run(tmp_path)
+    assert "run: unknown" in shown.stdout and "watch --once" in shown.stdout
+    lease(owner(True))
+    watched(tmp_path, writers=writers[:1])
+    assert "ended" not in run(tmp_path).stdout
 
 
 def test_a_dead_job_is_called_dead(tmp_path: Path, lease: Lease) -> None:

@@ -486,6 +486,20 @@ def test_a_process_that_an_error_ended_is_reported_once() -> None:
     assert terminal.lines(a_status(), a_status(writers=[a_writer(rank=1, failure="RuntimeError")])) == []
 
 
+def test_a_process_that_is_gone_is_reported_once() -> None:
+    """With its step, as soon as the status has it; one more at the same step says nothing of the first again."""
+    gone = [
+        a_writer(file=f"r{rank}", rank=rank, host="n07", pid=11, step=9, awaited=True, gone=True) for rank in (6, 7)
+    ]
+    before, now = a_status(writers=[gone[0], replace(gone[1], gone=False)]), a_status(writers=gone)
+    line = "ended without a close: trainer r6 (n07 pid 11) at step 9, its process is gone"
+    assert terminal.lines(a_status(), before) == [line]
+    assert terminal.lines(before, now) == [line.replace("r6", "r7")]
+    assert terminal.lines(now, now) == []
+    (both,) = terminal.lines(a_status(), now)
+    assert both == "ended without a close: trainer r6 (n07 pid 11), r7 (n07 pid 11) at step 9, their processes are gone"
+
+
 def test_the_process_of_the_error_is_named_and_no_other_of_its_rank() -> None:
     """A rank that was started again in its folder without another attempt has files of both processes, in any order,
     and perhaps a framework's, which names no process.

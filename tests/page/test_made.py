@@ -241,7 +241,7 @@ def test_charts_are_told_in_words_and_as_tables(browser: Browser, url: str) -> N
 
 def test_what_is_under_way_and_what_was_refused_is_said(browser: Browser, tmp_path: Path) -> None:
     """How far the history is read; lines that could not be used, with where and why; ranks that are missing, of all
-    actors together and of each.
+    actors together and of each; the process that ended without a close, for which a step waits.
     """
     held = made.embedded(steps=60, ranks=4)
     held["overview"] |= {"progress": 0.25, "doing": "the history is read"}
@@ -252,6 +252,9 @@ def test_what_is_under_way_and_what_was_refused_is_said(browser: Browser, tmp_pa
         {**other, "actor": "reward", "ranks": 1, "expected": 1},
     ]
     trainer |= {"ranks": 3, "missing": ["0.3"], "absent": ["0.2"]}
+    held["overview"]["entry"] |= {"state": "held"}
+    killed = {"file": "r3.jsonl", "actor": "trainer", "rank": "0.3", "attempt": 0, "host": "n07", "pid": 4121}
+    held["overview"]["writers"] = [killed | {"step": 9, "silent_s": 80.0, "state": "silent", "note": ""}]
     page = opened(browser, saved(held, tmp_path / "p.html"), "panel=overview")
     assert "the history is read: 25 %" in " ".join(page.text("main").split())
     assert page.value("document.querySelector('progress').value") == 0.25
@@ -260,6 +263,9 @@ def test_what_is_under_way_and_what_was_refused_is_said(browser: Browser, tmp_pa
     actor, *others = columns(page, "Actors and their ranks")
     assert actor[5:8] == ["3 of 4", "0.3", "0.2"] and [one[5] for one in others] == ["1 of 2", "1 of 1"]
     assert page.text("[data-fact=ranks]") == "5 of 7"
+    assert page.text("[data-fact=state]") == "Held up"
+    assert page.value("document.querySelector('[data-fact=state]').className") == "bad"
+    assert page.text("[data-fact=ended]") == "trainer 0.3 (n07 pid 4121)"
     assert page.text("[data-more=Ranks]") == "trainer 3 of 4, generator 1 of 2"
     wholesome(page)
 

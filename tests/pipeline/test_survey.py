@@ -374,11 +374,61 @@ def test_a_step_that_waits_for_slower_ranks(sim: Simulation) -> None:
     sim.tick()
     sim.wait(3)
     sim.write("r1.jsonl", more(log(1, x=1.0)))
-    assert actor_of(sim).note.endswith("waited 3 s for r1, r2; goes on without them after 30 s of silence")
-    sim.write("r2.jsonl", more(log(0, y=1.0)))
-    assert actor_of(sim).note == "step 1 has waited 3 s for r1, r2; r1 is at step 1, r2 at step 0"
+    found = actor_of(sim)
+    assert found.note == "step 1 has waited 3 s for 2 ranks: r2 is furthest behind, at step 0; r1 is at step 1"
+    assert found.waiting == "0.2 0.1"
+    sim.write("r2.jsonl", more(log(1, x=1.0)))
+    assert actor_of(sim).note == "step 1 has waited 3 s for r1, r2; both are at step 1"
     sim.wait(16)
     assert actor_of(sim).note.endswith("waited 19 s for r1, r2; goes on without them after 30 s of silence")
+
+
+def test_a_rank_that_hangs_or_is_gone_is_named_first(sim: Simulation) -> None:
+    """Of ranks that wait for each other before their barrier, the one that is at an earlier step is named, and so is
+    one whose process is gone or that is silent. The step goes on without that one only once the others finish it.
+    """
+    here, ended = pid_space(), subprocess.Popen(["true"])
+    ended.wait()
+    ranks = [f"r{rank}" for rank in range(8)]
+    for rank, name in enumerate(ranks):
+        process = {"pid": ended.pid, "pid_space": here, "host": "vm"} if name == "r6" else {}
+        opened = file(log(9, x=1.0), barrier(9), id=name, rank=rank, world=8, beat=10, **process)
+        sim.write(f"{name}.jsonl", opened)
+    sim.tick()
+    others = [name for name in ranks if name != "r6"]
+
+    def beats(names: list[str]) -> None:
+        for name in names:
+            sim.write(f"{name}.jsonl", more({"kind": "beat"}))
+
+    for name in others:
+        sim.write(f"{name}.jsonl", more(log(10, x=1.0)))
+    sim.tick()
+    sim.wait(3)
+    beats(ranks)
+    which, at = f"r6 (vm pid {ended.pid})", "7 others are at step 10"
+    begin = "step 10 has waited"
+    assert actor_of(sim).note == f"{begin} 3 s for 8 ranks: {which} is furthest behind, at step 9; {at}"
+    assert actor_of(sim).waiting == "0.6 0.0 0.1 and 5 more"
+    sim.wait(7)
+    beats(others)
+    without = "7 others are alive, at step 10; goes on without r6 once the others finish the step"
+    assert actor_of(sim).note == f"{begin} 10 s for 8 ranks: {which} is gone, at step 9; {without}"
+    beats(["r6"])
+    sim.tick()
+    sim.wait(16)
+    beats(others)
+    silent = f"r6 (vm pid {ended.pid}) has been silent for 16 s, at step 9"
+    sim.write("r6.jsonl", b'{"t":')  # of a file that is not read to its end nothing is certain
+    assert actor_of(sim).note == f"{begin} 26 s for 8 ranks: {silent}; 7 others are alive, at step 10"
+    sim.wait(15)
+    beats(others)
+    found = actor_of(sim)
+    assert (found.step, found.note.endswith(without)) == (9, True)
+    for name in others:
+        sim.write(f"{name}.jsonl", more(barrier(10)))
+    found = actor_of(sim)
+    assert (found.step, found.missing) == (10, ["0.6"])
 
 
 def test_a_step_that_waits_for_writers_without_beats(sim: Simulation) -> None:

@@ -14,7 +14,9 @@ from rlship_formats.reading import Span
 from rlship_formats.records import Open
 from rlship_sidecar.config import Config
 from rlship_sidecar.export.reading import Entry
+from rlship_sidecar.report.ended import FileEnds, ended_processes
 from rlship_sidecar.rows import Coverage, Sample
+from rlship_sidecar.view.entries import entry_of
 from rlship_sidecar.view.exported import newest_of
 from rlship_sidecar.view.folder import ViewedFolder
 from rlship_sidecar.view.making import Making
@@ -22,6 +24,7 @@ from rlship_sidecar.view.records import FoundRecord, SoughtRecords
 from rlship_sidecar.view.rollouts import Rolls, histogram
 from rlship_sidecar.view.shown import Shown
 from rlship_sidecar.view.timeline import MAX_NAMES, OTHERS, SpanTimeline
+from tests.cli.sample import a_status, a_writer, an_actor
 from tests.kit.files import CLOSE, T0, barrier, event, file, log, rollback, sample, span
 from tests.tabular.stores import row, store
 from tests.view.serving import Client, serving, watched
@@ -81,6 +84,20 @@ def test_the_list_and_the_overview_are_those_of_status(client: Client) -> None:
     ]
     assert overview["extent"]["step"] == [0, STEPS - 1] and overview["progress"] is None
     assert overview["panels"]["ranks"] == [client.ids()["trainer/busy_s"]]
+
+
+def test_a_run_that_waits_beside_a_dead_process_is_held_up() -> None:
+    """It is not called running while a process is gone without a close and a step waits, and its trouble names the
+    process. Without a step that waits, or without such a process, it runs.
+    """
+    now = 1763600000.0
+    gone = a_writer(file="r6", rank=6, silent_s=6.0, beats=True, awaited=True, gone=True)
+    lives = a_writer(file="r0", beats=True, awaited=True)
+    for writer, waiting, state in ((gone, "0.6", "held"), (gone, "", "running"), (lives, "0.0", "running")):
+        held = an_actor(waiting=waiting, note="step 10 has waited 80 s" if waiting else "")
+        status = a_status(t=now, running=True, writers=[writer, lives], actors=[held])
+        entry = entry_of("a", "run", status, ended_processes(status, {}, FileEnds()), now)
+        assert (entry["state"], "trainer r6 ended without a close" in entry["trouble"]) == (state, writer is gone)
 
 
 def test_a_series_has_the_values_of_the_rows(client: Client) -> None:

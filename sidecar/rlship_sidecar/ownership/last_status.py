@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.report import terminal
-from rlship_sidecar.tail.ending import last_close
+from rlship_sidecar.tail.ending import is_of_ended_process, last_close
 
 if TYPE_CHECKING:
     from rlship_sidecar.ownership.lease import Owner
@@ -77,6 +77,7 @@ def read(experiment: Path, state_dir: Path, lease_ttl_s: float) -> tuple[Status,
         new = _never_read(experiment, known)
         known.writers += new
         known.finished = known.finished and not new
+        _find_gone(known)
     return known, holder
 
 
@@ -96,6 +97,16 @@ def beginning(state_dir: Path) -> str | None:
 def _is_stale(known: Status) -> bool:
     """True if no sidecar has read on since the status."""
     return not known.running or time.time() - known.t > STALE_S
+
+
+def _find_gone(known: Status) -> None:
+    """Look for the awaited processes of this machine, as no sidecar does it now."""
+    from rlship_sidecar.tail.listing import WRITERS_FOLDER
+
+    for writer in known.writers:
+        if writer.awaited and writer.pid and not (writer.gone or writer.format or writer.failure):
+            file = Path(known.experiment, WRITERS_FOLDER, writer.file)
+            writer.gone = is_of_ended_process(file) and last_close(file) is None
 
 
 def _never_read(experiment: Path, known: Status) -> list[WriterStatus]:

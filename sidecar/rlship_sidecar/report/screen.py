@@ -44,6 +44,7 @@ from rlship_sidecar.report.terminal import (
     duration,
     failures,
     finished,
+    gone_writers,
     is_of_misuse,
     is_stopped,
     lacking_rows,
@@ -420,6 +421,12 @@ class _View:
         named = [(self._by_actor(others), "ended without a close"), (self._by_actor(failed), "ended with an error")]
         return ", ".join(f"{who} {how}" for who, how in named if who)
 
+    @cached_property
+    def _gone_words(self) -> str:
+        """The ranks of a job that goes on whose processes are gone without a close; "" without any."""
+        gone = [] if self._has_ended or self.state != _RUNNING else gone_writers(self._status)
+        return f"{self._by_actor(gone)} ended without a close" if gone else ""
+
     def _by_actor(self, writers: Sequence[WriterStatus]) -> str:
         ranks: dict[str, dict[str, None]] = {}
         for writer in writers:
@@ -539,6 +546,7 @@ class _View:
             if not actor.missing and self._waits_long(actor)
         ]
         found += failures(status)[:1]
+        found += [self._gone_words] if self._gone_words else []
         found += [self._not_finite(one, 1) for one in status.nonfinite if self._steps_since(one) < NEWLY_WRONG]
         found += [self._left_out(short, 1) for short in status.short if self._steps_since(short) < NEWLY_WRONG]
         found += [f"{clean(sink.name)} {self._sink_state(sink)}" for sink in status.sinks if self._is_trouble(sink)]
@@ -564,6 +572,7 @@ class _View:
             line = StyledLine(_INDENT + self._sink(sink), style, goes_on=bool(sink.where))
             found.append((_TROUBLE if is_trouble else _SINKS, line))
         wrong = [*failures(status, MAX_FAILURES), *(clean(claim) for claim in status.claims)]
+        wrong += [self._gone_words] if self._gone_words else []
         wrong += [f"{clean(one.file)}: {clean(one.note)}" for one in status.writers if one.unreadable][:MAX_FAILURES]
         wrong += lacking_rows(status)[:MAX_FAILURES]
         wrong += [dead_totals(status)] if dead_totals(status) else []

@@ -38,7 +38,8 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, nonfinite_statuses, stream_notes, stream_statuses
 from rlship_sidecar.report.terminal import REPORTED_TO_JOB, counted
 from rlship_sidecar.report.trends import Trends
-from rlship_sidecar.rows import STEP, RankName, Row, Unit, count_ranks, each_rank, process_place, rank_words
+from rlship_sidecar.report.waits import waits
+from rlship_sidecar.rows import STEP, RankName, Row, Unit, count_ranks, each_rank
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
@@ -48,7 +49,6 @@ from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
 GONE_AFTER_S = 5.0  # of silence a process is looked for
-LATELY_S = 15.0  # a writer with a line, or a beat, in this time goes on
 MAX_SHORT = 20  # newest rows from which the ranks that are short of a metric are named
 MAX_ACTORS = 1000
 
@@ -88,8 +88,17 @@ def survey(
     latest = heapq.nlargest(MAX_ACTORS, experiment.actors.values(), key=lambda actor: actor.metrics_at)
     living = {actor.name: _living(actor) for actor in latest}
     behind = {name: step for name, found in living.items() if (step := _behind(experiment.actors[name], found)) >= 0}
+    awaited = {writer.file for writer in experiment.awaited()}
+    writers = [
+        _writer(source, present.silent_s(source), awaited=source.name in awaited)
+        for source in _first(experiment.sources.values())
+    ]
+    for one in writers:
+        looked_for = one.awaited and (last or one.silent_s >= GONE_AFTER_S)
+        one.gone = looked_for and _is_gone(experiment, experiment.sources[one.file])
+    gone = {one.file for one in writers if one.gone}
     actors = [
-        _actor(actor, _newest(store, actor, behind), living[actor.name], now)
+        _actor(actor, _newest(store, actor, behind), living[actor.name], now, gone)
         for actor in sorted(latest, key=lambda actor: actor.name)
     ]
     for actor in actors:
@@ -108,14 +117,6 @@ def survey(
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
     claims, restarts = shared_ranks(experiment)
-    awaited = {writer.file for writer in experiment.awaited()}
-    writers = [
-        _writer(source, present.silent_s(source), awaited=source.name in awaited)
-        for source in _first(experiment.sources.values())
-    ]
-    for one in writers:
-        looked_for = one.awaited and (last or one.silent_s >= GONE_AFTER_S)
-        one.gone = looked_for and _is_gone(experiment, experiment.sources[one.file])
     book, made = experiment.run_book, experiment.streaming.config.steps or Steps()
     lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(
@@ -197,12 +198,12 @@ def _newest(store: Store, actor: Actor, behind: Mapping[str, int]) -> Row | None
     return store.newest(Unit(actor.name, STEP, step)) if step >= 0 else None
 
 
-def _actor(actor: Actor, newest: Row | None, living: list[Writer], now: float) -> ActorStatus:
+def _actor(actor: Actor, newest: Row | None, living: list[Writer], now: float, gone: Collection[str]) -> ActorStatus:
     seen = {writer.rank for writer in living}
     worlds = [writer.open.world for writer in living if writer.root is writer]
     oldest = min(actor.open.values(), key=lambda unit: unit.line_at, default=None)
     coverage = newest.coverage if newest is not None else None
-    whom, note = _waits(actor, now)
+    whom, note = waits(actor, now, gone)
     if coverage is not None:
         expected = coverage.expected + count_ranks(coverage.absent)
     else:
@@ -285,49 +286,6 @@ def _spans(short: Iterable[tuple[int, Iterable[str]]]) -> list[ShortSpan]:
     for rank, step in last.items():
         alike.setdefault((first[rank], step), []).append(rank)
     return [ShortSpan(list(rank_names(ranks)), *steps) for steps, ranks in sorted(alike.items())]
-
-
-def _waits(actor: Actor, now: float) -> tuple[str, str]:
-    """The ranks that the oldest open step waits for, and a message about them once the wait takes long."""
-    if not actor.open:
-        return "", ""
-    step = min(actor.open)
-    waited_s = now - actor.open[step].line_at
-    if waited_s < 2.0:
-        return "", ""
-    patience = actor.patience
-    waiting = actor.roster.waiting(step, now, closed_any=actor.highest_closed >= 0, join_s=patience.join_s)
-    writers = [writer for writer in waiting.writers if writer not in actor.given_up]
-    names = [f"{writer.open.replica}.{writer.open.rank}" for writer in writers[:3]]
-    more = len(writers) - len(names)
-    if names:
-        others = f" and {more} more" if more else ""
-        whom, it = " ".join(names) + others, "it" if len(names) == 1 else "them"
-        words = rank_words(names, {writer.open.replica for writer in actor.roster.writers.values()})
-        places = [process_place(writer.open.host, writer.open.pid) for writer in writers]
-        who = ", ".join(f"{word}{place}" for word, place in zip(words, places)) + others
-        end = f"goes on without {it} after "
-        if going_on := _steps_of_living(writers, actor.open[step].line_at, now):
-            at = [f"{word} {'is ' * (not nth)}at step {at}" for nth, (word, at) in enumerate(zip(words, going_on))]
-            end = f"{', '.join(at)}{others}"
-        elif all(writer.open.beat for writer in writers):
-            end += f"{patience.grace_s:g} s of silence"
-        else:
-            end += f"{patience.max_wait_s:g} s, as {'it writes' if len(writers) == 1 else 'some write'} no beats"
-    elif waiting.unopened:
-        whom = who = "ranks that have not opened yet"
-        end = f"goes on without them {patience.join_s:g} s after the first rank opened"
-    else:
-        return "", ""
-    return whom, f"step {step} has waited {waited_s:.0f} s for {who}; {end}"
-
-
-def _steps_of_living(writers: list[Writer], since: float, now: float) -> list[int]:
-    """The steps that writers are at if all of them have written since a time, and lately; else none."""
-    newest = [writer.segments[-1] for writer in writers]
-    reached = [max(segment.barrier, segment.last) for segment in newest]
-    lately = max(since, now - LATELY_S)
-    return reached if all(writer.line_at > lately for writer in writers) and min(reached) >= 0 else []
 
 
 def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:

@@ -187,6 +187,26 @@ def failures(status: Status, most: int = MAX_LINES) -> list[str]:
     return lines
 
 
+def gone_writers(status: Status) -> list[WriterStatus]:
+    """The processes of the job that have certainly ended, without a close and without an error."""
+    return [writer for writer in status.writers if writer.gone and writer.awaited and not writer.failure]
+
+
+def _newly_gone(previous: Status | None, current: Status, names: RankNames) -> list[str]:
+    """Name the processes that have ended without a close since the former status: a line for each actor and step."""
+    known = {writer.file for writer in gone_writers(previous)} if previous else set()
+    found: dict[tuple[str, int | None], list[WriterStatus]] = {}
+    for writer in gone_writers(current):
+        if writer.file not in known:
+            found.setdefault((writer.actor, writer.step), []).append(writer)
+    lines = []
+    for (actor, step), writers in found.items():
+        at = "" if step is None else f" at step {step}"
+        how = "its process is" if len(writers) == 1 else "their processes are"
+        lines.append(f"ended without a close: {clean(actor, 40)} {names.processes(writers)}{at}, {how} gone")
+    return lines
+
+
 def columns(status: Status, width: int | None = None, *, whole: bool = True, values: Sequence[str] = ()) -> list[str]:
     """The actors as a table in aligned columns, lines with the newest `values`, then the footer. A path stays whole.
 
@@ -307,6 +327,7 @@ def lines(previous: Status | None, current: Status, *, refusals: bool = True) ->
         found += _sink_changes(sinks.get(sink.name), sink)
     known = {(letter.file, letter.reason) for letter in previous.dead_letters} if previous else set()
     found += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
+    found += _newly_gone(previous, current, names)
     failed = set(failures(previous)) if previous else set()
     found += [line for line in failures(current) if line not in failed]
     noted = {_COUNT.sub("", note) for note in _notes(previous)} if previous else set()

@@ -52,7 +52,7 @@ BEAT_S = 10.0  # a live stream sends an event at least so often
 
 Axis = Literal["step", "time"]
 Column = list[float | None]
-State = Literal["running", "silent", "ended", "finished", "stopped", "unwatched", "unreadable"]
+State = Literal["running", "held", "silent", "ended", "finished", "stopped", "unwatched", "unreadable"]
 
 
 class Refusal(TypedDict):
@@ -83,10 +83,11 @@ class Spark(TypedDict):
 class ExperimentEntry(TypedDict):
     """One experiment. `id` stays as long as its folder has its name.
 
-    `state`: "silent" has processes that neither write nor ended; "ended" has some that ended without a close; "stopped"
-    has no sidecar that reads on; "unwatched" has no rows yet, and they are made when it is opened; "unreadable" says
-    why in `note`, where others say since when. `trouble` are lines on what is wrong, the worst first. `ranks` and
-    `expected` are those of all actors together.
+    `state`: "held" runs, and a step waits while a process has ended without a close; "silent" has processes that
+    neither write nor ended; "ended" has some that ended without a close, and no other one goes on; "stopped" has no
+    sidecar that reads on; "unwatched" has no rows yet, and they are made when it is opened; "unreadable" says why in
+    `note`, where others say since when. `trouble` are lines on what is wrong, the worst first. `ranks` and `expected`
+    are those of all actors together.
     """
 
     id: str

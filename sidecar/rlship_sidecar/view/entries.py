@@ -59,7 +59,10 @@ def entry_of(identity: str, name: str, status: Status, ended: EndedProcesses, t:
     seen = glance(status, t, ended.silent_s)
     actors = _actors(status)
     lead = next((one for one in actors if one.actor == status.lead), actors[0] if actors else None)
-    return bare_entry(identity, name, "ended" if seen.ended else _STATES[seen.state], seen.words) | {
+    state: State = "ended" if seen.ended else _STATES[seen.state]
+    if state == "running" and _is_held(actors, ended):
+        state = "held"
+    return bare_entry(identity, name, state, seen.words) | {
         "step": None if lead is None else lead.step,
         "steps_per_s": None if lead is None or not status.running else number(lead.steps_per_s),
         "ranks": sum(present(one) for one in actors),
@@ -73,6 +76,11 @@ def entry_of(identity: str, name: str, status: Status, ended: EndedProcesses, t:
         "trouble": [text(one, 500) for one in seen.trouble[:MAX_TROUBLE]],
         "sparks": [_spark(one) for one in status.trends],
     }
+
+
+def _is_held(actors: Sequence[ActorStatus], ended: EndedProcesses) -> bool:
+    """True if a step waits while a process has ended without a close, which others may wait for."""
+    return any(one.waiting for one in actors) and any(not one.failure for one in ended.writers)
 
 
 def _actors(status: Status) -> list[ActorStatus]:

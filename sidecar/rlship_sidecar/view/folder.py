@@ -116,7 +116,7 @@ class ViewedFolder:
             checked_at = known.checked_at if known is not None and state is not None else now
             state = state or self.state_dir(experiment)
             version = _version(state)
-            fresh_s = KEEP_STATUS_S if known is not None and known.entry["state"] == "running" else REFRESH_S
+            fresh_s = KEEP_STATUS_S if known is not None and known.entry["state"] in ("running", "held") else REFRESH_S
             if known is not None and known.version == version and now - known.made_at < fresh_s:
                 known.state, known.checked_at = state, checked_at
                 return known.entry

@@ -6,10 +6,10 @@ import { clock, counted, full, number, seconds } from "../numbers.js";
 import { endOf, GOING, judged } from "../shape/episodes.js";
 
 export const STATES = {
-  running: ["Running", "good"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
+  running: ["Running", "good"], held: ["Held up", "bad"], silent: ["Silent", "bad"], ended: ["Ended", "warn"], finished: ["Finished", "good"],
   stopped: ["Stopped", "warn"], unwatched: ["No rows yet", "warn"], unreadable: ["Unreadable", "bad"],
 };
-const [HEADLINES, MOST_ACTORS, MOST_ALARMS, MOST_PARTS] = [12, 200, 20, 4];
+const [HEADLINES, MOST_ACTORS, MOST_ALARMS, MOST_PARTS, MOST_ENDED] = [12, 200, 20, 4, 50];
 
 export const overview = {
   id: "overview",
@@ -146,8 +146,12 @@ function refused(said) {
   const lists = [["Lacking", said.lacking], ["Ranks that are short of a metric", said.short], ["Values that are not finite", said.nonfinite]]
     .filter(([, found]) => found.length)
     .map(([title, found]) => h("div", {}, h("h3", {}, title), h("ul", {}, found.slice(0, 50).map((each) => h("li", { class: "text" }, described(each))))));
+  const ended = said.writers.filter((each) => ["silent", "failed"].includes(each.state));
+  const gone = ended.slice(0, MOST_ENDED).map((each) => h("li", { class: "text bad" }, `${each.actor} ${each.rank}${each.host || each.pid ? ` (${[each.host, each.pid && `pid ${each.pid}`].filter(Boolean).join(" ")})` : ""}${each.state === "failed" ? `: ${plain(each.note, 300)}` : ""}`));
+  if (ended.length > gone.length) gone.push(h("li", {}, `and ${number(ended.length - gone.length)} more`));
   return section("Missing or refused", [
-    rows.length ? table(`Refused: ${number(said.refused_in_all)} in all`, ["What", "Where", "Why", "Times", "Excerpt"], rows) : h("p", { class: "quiet" }, "Nothing was refused."),
+    gone.length ? h("div", {}, h("h3", {}, "Processes that ended without a close"), h("ul", { data: { fact: "ended" } }, gone)) : null,
+    rows.length ? table(`Refused: ${number(said.refused_in_all)} in all`, ["What", "Where", "Why", "Times", "Excerpt"], rows) : h("p", { class: "quiet" }, "No line was refused."),
     lists,
   ]);
 }
