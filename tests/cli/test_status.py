@@ -293,7 +293,8 @@ def test_a_job_that_was_killed_after_its_sidecar_ended_is_dead_at_once(tmp_path:
     watched(tmp_path, writers=writers)
     shown = run(tmp_path)
     (line,) = [line for line in shown.stdout.splitlines() if line.startswith("ended")]
-    assert line.startswith(f"ended without a close: trainer r0 (pid {killed.pid}), its process is gone, last line ")
+    who = f"trainer r0 (pid {killed.pid}) at step 13"
+    assert line.startswith(f"ended without a close: {who}, its process is gone, last line ")
     assert shown.exit_code == 3
     told = json.loads(run(tmp_path, "--json").stdout)["writers"]
     assert [writer["file"] for writer in told if writer["gone"]] == ["gone.jsonl"]
