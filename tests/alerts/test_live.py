@@ -223,6 +223,25 @@ def test_a_rank_that_dies_is_named_beside_one_that_is_short() -> None:
         check(live, made)
 
 
+def test_the_axis_is_that_of_the_lowest_step() -> None:
+    """Ranks of the lead may disagree about what their steps count. The row of the lowest step decides, also where it
+    comes last: verdicts are made again, and steps of others on its axis are part of frames from then on.
+    """
+    made = rules(high=above("trainer/x"), other=above("reward/y", need=[1, 1]))
+    reward = [{"step": 3, "t": T0, "m": {"y": 50}}, barrier(3)]
+    with simulation(alerts=made) as sim:
+        sim.write("a.jsonl", file(*steps([99.0] * 4, 1), CLOSE, world=2))
+        sim.write("b.jsonl", file(*reward, CLOSE, id="b", actor="reward", axis="episode"))
+        for _ in range(3):
+            sim.tick()
+            sim.wait(700.0)
+        assert {(step, *row.x) for step, row in verdicts(sim).items()} == {(2, "global_step")}
+        sim.write("c.jsonl", file(*steps([1.0]), CLOSE, id="c", rank=1, world=2, axis="episode"))
+        sim.finish()
+        check(sim, made)
+        assert {(step, *row.x) for step, row in verdicts(sim).items()} == {(2, "episode"), (3, "episode")}
+
+
 def test_a_late_line_withdraws_an_episode() -> None:
     """The row that showed it says nothing any more, which equals no row."""
     two = {"world": 2, "beat": 1000}

@@ -145,6 +145,7 @@ class AlertBook:
         self._verdicts.load(tables.steps(), tables.episodes(), tables.dirty())
         self._left = set(tables.dirty())
         steps = [step for key in self._verdicts.lineages.keys for step in self._verdicts.lineages.own(key)[:1]]
+        self._pieces.lowest = min(steps, default=None)
         lowest = None if not steps else self._store.newest(Unit(self._lead, STEP, min(steps)))
         self._pieces.axis = "" if lowest is None else next(iter(lowest.x), "")
         for id in self._verdicts.ids():
@@ -155,11 +156,11 @@ class AlertBook:
         self._current = True
 
     def _begin_again(self, now: float) -> None:
-        """The verdicts are those of other rules: all rows are taken in anew."""
+        """The verdicts are those of other rules, or of another axis: all rows are taken in anew."""
         for unit in self._tables.clear():
             self.revisions.mark_dirty(unit, now)
         self._adopt()
-        self._next, self._pieces.axis = 0, ""
+        self._next = 0
         self._pieces.clear()
         self._verdicts = self._none()
         self._left = set()
@@ -179,7 +180,10 @@ class AlertBook:
             return []
         if not self._current:
             self._begin_again(now)
-        self._take(fresh, self.past.touched)
+        if self._take(fresh, self.past.touched):
+            self._begin_again(now)
+            self._caught_up = False
+            self._tables.note("next", "0")
         self._verdicts.settle(AT_ONCE)
         left = self._verdicts.left()
         if left != self._left:
@@ -198,17 +202,20 @@ class AlertBook:
         done, self._done = self._done, []
         return done
 
-    def _take(self, fresh: list[Row], touched: Collection[int]) -> None:
+    def _take(self, fresh: list[Row], touched: Collection[int]) -> bool:
+        """Take in rows: those of this look, or the next ones of the store. Returns whether the lead's axis turned out to
+        be another one.
+        """
         count = self._store.row_count()
         self._caught_up = self._next >= count
         if self._caught_up:
-            self._put_all(fresh, touched)
+            turned = self._put_all(fresh, touched)
             self._refresh(touched, fresh)
-            return
+            return turned
         self._pieces.forget()  # rows that are committed with this look are taken in by a later one
         rows = self._store.read_rows(self._next, ROWS_AT_ONCE)
         newest = {row.unit: row for row in rows}
-        self._put_all(list(newest.values()), stored=True)
+        turned = self._put_all(list(newest.values()), stored=True)
         self._refresh(touched, rows)
         self._next += len(rows)
         behind = self._next < count
@@ -217,25 +224,25 @@ class AlertBook:
             # From here on the rows of each look are taken in with it: first those of this one.
             self._caught_up = True
             self._pieces.forget()
-            self._put_all(fresh, touched)
+            turned |= self._put_all(fresh, touched)
+        return turned
 
-    def _put_all(self, rows: list[Row], touched: Collection[int] = (), *, stored: bool = False) -> None:
+    def _put_all(self, rows: list[Row], touched: Collection[int] = (), *, stored: bool = False) -> bool:
+        """Put rows into the frames. `stored`: the store has them, and maybe newer ones of their units."""
         lead = (self._lead, STEP)
-        for row in rows:
-            unit = row.unit
-            if (unit.actor, unit.kind) == lead:
-                self._pieces.learn_axis(row)
+        if stored:
+            rows = [self._store.newest(row.unit) or row if row.unit.kind in JOINED else row for row in rows]
+        turned = self._pieces.learn_axis(row for row in rows if (row.unit.actor, row.unit.kind) == lead)
         for row in rows:
             unit = row.unit
             if unit.kind not in JOINED:
                 continue
             self._pieces.places.add((unit.actor, unit.kind))
-            if stored and (newest := self._store.newest(unit)) is not None:
-                row = newest
             if (unit.actor, unit.kind) == lead:
                 self._put_lead(row, known=not stored and unit.index not in touched)
             elif belongs(row, self._pieces.axis):
                 self._put_other(row, stored=stored)
+        return turned
 
     def _refresh(self, touched: Iterable[int], rows: list[Row]) -> None:
         """What steps of the lead were in earlier lineages is another, without new rows of theirs."""

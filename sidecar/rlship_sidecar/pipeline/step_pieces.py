@@ -5,7 +5,7 @@ The store has it in few bytes beside the rows, so that a late line has no rows o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rlship_sidecar.alerts.frames import FrameNames, Place, RankValues, StepParts, belongs
 from rlship_sidecar.alerts.kept_steps import PartOf, pack_steps, unpack_steps
@@ -19,10 +19,13 @@ MAX_PIECES = 8  # in memory between two looks
 
 
 class StepPieces:
-    """`axis` is the lead's, `places` the actors and kinds of units that have rows."""
+    """`axis` is the lead's: what the row of its `lowest` step counts. `places` are the actors and kinds of units that
+    have rows.
+    """
 
     def __init__(self, store: Store, names: FrameNames, lead: str) -> None:
         self.axis = ""
+        self.lowest: int | None = None
         self.places: set[Place] = set()
         self._tables = AlertTables(store)
         self._past = PastRowTable(store)
@@ -32,13 +35,22 @@ class StepPieces:
         self._changed: set[int] = set()  # pieces that the store has in rows only
         self._now: set[int] = set()  # those that changed in this look
 
-    def learn_axis(self, row: Row) -> None:
-        """A row of the lead names its axis. Steps of others that came before the first one join frames from now on."""
-        axis = next(iter(row.x), "")
-        if axis and not self.axis:
-            self.axis = axis
-            self._tables.forget_frames()
-            self.clear()
+    def learn_axis(self, rows: Iterable[Row]) -> bool:
+        """Rows of the lead name its axis. Steps of others that came before the first one join frames from now on.
+
+        Returns whether it was another one: then all frames are to be made again.
+        """
+        lowest = min(rows, key=lambda row: row.unit.index, default=None)
+        if lowest is None or (self.lowest is not None and lowest.unit.index > self.lowest):
+            return False
+        self.lowest = lowest.unit.index
+        before, axis = self.axis, next(iter(lowest.x), "")
+        if not axis or axis == before:
+            return False
+        self.axis = axis
+        self._tables.forget_frames()
+        self.clear()
+        return before != ""
 
     def piece(self, number: int) -> dict[int, StepParts]:
         """The steps of a piece."""
