@@ -173,11 +173,11 @@ def test_it_is_alive_while_it_makes_the_statuses_of_many(tmp_path: Path, monkeyp
     pulse = Pulse(clock=lambda: float(next(ticks)))
     tell = Watched.report
 
-    def told(watched: Watched, now: float, wall: float) -> Status:
+    def told(watched: Watched, now: float, wall: float, **more: bool) -> Status:
         beats.append(pulse.beat_at)
         if len(beats) == 3:
             stop.set()
-        return tell(watched, now, wall)
+        return tell(watched, now, wall, **more)
 
     monkeypatch.setattr(Watched, "report", told)
     settings = config.load(tmp_path, {"sinks": ("jsonl",)}, {})

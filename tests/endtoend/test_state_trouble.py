@@ -227,7 +227,7 @@ def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypat
 def test_a_fault_in_what_is_shown_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows reach their sinks although the status and the display fail; each fault is reported once."""
 
-    def fault(*_: object) -> None:
+    def fault(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")
 
     said: list[str] = []

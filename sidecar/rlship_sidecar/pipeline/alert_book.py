@@ -203,8 +203,9 @@ class AlertBook:
         return done
 
     def _take(self, fresh: list[Row], touched: Collection[int]) -> bool:
-        """Take in rows: those of this look, or the next ones of the store. Returns whether the lead's axis turned out to
-        be another one.
+        """Take in rows: those of this look, or the next ones of the store.
+
+        Returns whether the lead's axis turned out to be another one.
         """
         count = self._store.row_count()
         self._caught_up = self._next >= count
