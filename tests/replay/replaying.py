@@ -9,7 +9,7 @@ from typing import Any
 from rlship_sidecar.config import Config
 from rlship_sidecar.replay.found import Replayed
 from rlship_sidecar.replay.run import ReplayRequest, replay
-from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, Row, Unit
+from rlship_sidecar.rows import ALERT, ALIGNED, CLOCK, Coverage, Row, Unit
 from rlship_sidecar.steps import Steps
 from tests.endtoend.evidence import newest, stored
 
@@ -54,10 +54,10 @@ def watched(experiment: Path) -> dict[Unit, Row]:
 
 
 def without_empty(rows: Mapping[Unit, Row], others: Mapping[Unit, Row]) -> dict[Unit, Row]:
-    """Without the rows, of units that `others` lack, of streams whose lines all went elsewhere: docs/semantics.md."""
+    """Without the rows, of units that `others` lack, that say nothing any more: docs/semantics.md, "Empty rows"."""
     return {unit: row for unit, row in rows.items() if unit in others or not _is_empty(row)}
 
 
 def _is_empty(row: Row) -> bool:
     bare = Row(row.unit, row.t, row.x, {}, Coverage((), 0))
-    return row == bare and row.unit.kind in (ALIGNED, CLOCK) and row.arrival.revision > 0
+    return row == bare and row.unit.kind in (ALIGNED, CLOCK, ALERT) and row.arrival.revision > 0
