@@ -48,6 +48,16 @@ def arrive(data: st.DataObject, sim: Simulation, files: dict[str, bytes], *, res
             sim.restart()
 
 
+def as_the_reference(files: dict[str, bytes]) -> list[Row]:
+    """The final rows of these files, once they were found to be those of the reference."""
+    with simulation() as sim:
+        for name, data in files.items():
+            sim.write(name, data)
+        sim.finish()
+        assert not differing(final_rows(files, {}, EACH), sim.final())
+        return list(sim.final().values())
+
+
 def check_numbering(rows: list[Row]) -> None:
     """Row numbers and revisions have no gaps, and what is shipped adds up to the newest row."""
     assert [row.arrival.row_number for row in rows] == list(range(len(rows)))
@@ -146,13 +156,8 @@ def test_a_superseded_number_beside_a_summary_with_bins_has_no_part_in_the_time(
         "other.jsonl": (opens % ("w2", 2, 1763599995)).replace('"world"', '"replica":"1","world"').encode()
         + (line % (1763599997, "2.0")).replace("loss", "x").encode(),
     }
-    with simulation() as sim:
-        for name, data in files.items():
-            sim.write(name, data)
-        sim.finish()
-        assert not differing(final_rows(files, {}, EACH), sim.final())
-        (row,) = sim.final().values()
-        assert row.t == 1763599997
+    (row,) = as_the_reference(files)
+    assert row.t == 1763599997
 
 
 def test_a_superseded_span_beside_a_summary_with_bins_has_no_part_in_the_time() -> None:
@@ -167,13 +172,8 @@ def test_a_superseded_span_beside_a_summary_with_bins_has_no_part_in_the_time() 
         "first.jsonl": (opens % ("w0", 0, 1763600000) + spans).encode(),
         "second.jsonl": (opens % ("w1", 2, 1763599995) + bins).encode(),
     }
-    with simulation() as sim:
-        for name, data in files.items():
-            sim.write(name, data)
-        sim.finish()
-        assert not differing(final_rows(files, {}, EACH), sim.final())
-        (row,) = sim.final().values()
-        assert row.t == 1763600012
+    (row,) = as_the_reference(files)
+    assert row.t == 1763600012
 
 
 def test_a_metric_called_like_tags_supersedes_those_of_older_attempts() -> None:
@@ -185,12 +185,7 @@ def test_a_metric_called_like_tags_supersedes_those_of_older_attempts() -> None:
         "first.jsonl": (opens % ("w0", 0, 1763600000) + tag).encode(),
         "second.jsonl": (opens % ("w1", 1, 1763600300) + line).encode(),
     }
-    with simulation() as sim:
-        for name, data in files.items():
-            sim.write(name, data)
-        sim.finish()
-        assert not differing(final_rows(files, {}, EACH), sim.final())
-        assert [row.tags for row in sim.final().values()] == [()]
+    assert [row.tags for row in as_the_reference(files)] == [()]
 
 
 def test_a_barrier_behind_its_file_counts_no_more_once_the_parent_is_known() -> None:
