@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlship_sidecar.report.status import Status, WriterStatus
-from rlship_sidecar.report.terminal import clean, reach_of
+from rlship_sidecar.report.status import Status
+from rlship_sidecar.report.terminal import clean, reach_of, steps_in_words
 
 MAX_ACTORS = 12
 
@@ -45,12 +45,6 @@ def _actors(status: Status) -> Iterator[str]:
     of_job = [writer for writer in status.writers if writer.actor and not writer.observes]
     for actor in sorted({writer.actor for writer in of_job}, key=lambda actor: (actor != status.lead, actor)):
         own = [writer for writer in of_job if writer.actor == actor]
-        steps = _steps([writer for writer in own if writer.awaited] or own)
+        left = [writer for writer in own if writer.awaited] or own
+        steps = steps_in_words(writer.step for writer in left if writer.step is not None)
         yield f"{clean(actor, 40)} {steps or reach_of(status, actor)}"
-
-
-def _steps(writers: list[WriterStatus]) -> str:
-    found = {writer.step for writer in writers if writer.step is not None}
-    if not found:
-        return ""
-    return f"step {min(found)}" if len(found) == 1 else f"steps {min(found)}..{max(found)}"

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rlship_sidecar.report.status import ActorStatus, Status, WriterStatus
-from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, MAX_LINES, RankNames, clean, date, duration, failures
+from rlship_sidecar.report.terminal import (
+    MAX_ERROR_CHARS,
+    MAX_LINES,
+    RankNames,
+    clean,
+    date,
+    duration,
+    failures,
+    steps_in_words,
+)
 
 SILENT_S = 60.0  # a writer that beats and lives writes in this time
 SILENT_WITHOUT_BEAT_S = 600.0  # others write once in a step, which may take minutes
@@ -114,10 +123,8 @@ def held_back(status: Status) -> list[str]:
 
 
 def _last_steps(writers: Sequence[WriterStatus]) -> str:
-    steps = {writer.step for writer in writers if writer.step is not None}
-    if not steps:
-        return ""
-    return f" at step {min(steps)}" if len(steps) == 1 else f" at steps {min(steps)}..{max(steps)}"
+    steps = steps_in_words(writer.step for writer in writers if writer.step is not None)
+    return f" at {steps}" if steps else ""
 
 
 def _by_actor(writers: Sequence[WriterStatus]) -> Iterator[tuple[str, list[WriterStatus]]]:

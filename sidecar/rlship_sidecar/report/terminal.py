@@ -48,6 +48,14 @@ def clean(text: str, limit: int = 200) -> str:
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
+def steps_in_words(steps: Iterable[int]) -> str:
+    """Format where processes are: `step 3`, or `steps 3..7` where they differ; "" without any step."""
+    found = {*steps}
+    if not found:
+        return ""
+    return f"step {min(found)}" if len(found) == 1 else f"steps {min(found)}..{max(found)}"
+
+
 def duration(seconds: float) -> str:
     """Format seconds, such as 0.8 s, 42 s, 3.5 min, 2.1 h."""
     if seconds < 10:

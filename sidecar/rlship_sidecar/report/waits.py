@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
-from rlship_sidecar.report.terminal import duration
+from rlship_sidecar.report.terminal import duration, steps_in_words
 from rlship_sidecar.rows import process_place, rank_words
 
 WORTH_SAYING_S = 2.0  # no slow step
@@ -140,7 +140,5 @@ def _listed(words: Sequence[str], between: str = ", ") -> str:
 
 def _at(ranks: Sequence[_Waited]) -> str:
     """At which steps ranks are; "" if some have logged none."""
-    first, last = min(one.reach for one in ranks), max(one.reach for one in ranks)
-    if first < 0:
-        return ""
-    return f", at step {first}" if first == last else f", at steps {first}..{last}"
+    reached = [one.reach for one in ranks]
+    return "" if min(reached) < 0 else f", at {steps_in_words(reached)}"
